@@ -28,9 +28,9 @@ impl Owners for kube::Client {
         let client = self.clone();
         async move {
             let is_wanted = match kind.as_str() {
-                "ReplicaSet" => {
-                    wants_pods(&scale(Api::<ReplicaSet>::namespaced(client.clone(), &namespace).get_scale(&name).await)?)
-                }
+                "ReplicaSet" => wants_pods(&scale(
+                    Api::<ReplicaSet>::namespaced(client.clone(), &namespace).get_scale(&name).await,
+                )?),
                 "ReplicationController" => wants_pods(&scale(
                     Api::<ReplicationController>::namespaced(client.clone(), &namespace).get_scale(&name).await,
                 )?),
@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn deployment_replaces_its_last_old_pod_if_it_has_others_already() {
         let scale = |wanted: i32, there: i32| {
-            serde_json::from_value::<Scale>(json!({ "spec": { "replicas": wanted }, "status": { "replicas": there } })).unwrap()
+            serde_json::from_value::<Scale>(json!({ "spec": { "replicas": wanted }, "status": { "replicas": there } }))
+                .unwrap()
         };
         assert!(has_other_version(&scale(3, 1)), "a rolling update");
         assert!(!has_other_version(&scale(3, 0)), "they come when this one is gone");

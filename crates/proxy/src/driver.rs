@@ -39,6 +39,8 @@ const SELF_CHECK: Duration = Duration::from_secs(3600);
 /// How long to wait before rules that somebody else changed are written again.
 const REPAIR: Duration = Duration::from_millis(20);
 const EVENTS_MAX: usize = 1024;
+/// Cuts that a former run left in the kernel stay for so long: by then whoever steers this node's pods has said which are cut.
+const INHERITED_FOR: Duration = Duration::from_secs(10);
 /// Pods that are gone and still stood in for. With more the one that would end first ends at once.
 const LINGERING_MAX: usize = 1024;
 
@@ -275,6 +277,8 @@ struct Owner {
     gone: BTreeSet<IpAddr>,
     waiting: Vec<Waiting>,
     lingering: Vec<(Instant, String, oneshot::Sender<()>)>,
+    /// When cuts of a former run end, of whom nobody has said anything.
+    inherited_until: Option<Instant>,
     is_closed: bool,
 }
 
@@ -286,6 +290,9 @@ impl Owner {
         if !nftables.tables()?.iter().any(|listed| listed.table == own) {
             kernel_tables::replace(&mut nftables, &settings, BTreeMap::new())?;
         }
+        let inherited = kernel_tables::cut_addresses(&mut nftables, &settings);
+        let inherited_until = (!inherited.is_empty()).then(|| Instant::now() + INHERITED_FOR);
+        shared.model().inherit(inherited);
         let health = HealthChecks::new(settings.node_addresses.clone());
         let flows = FlowCleaner::start(settings.node_addresses.clone());
         Ok(Self {
@@ -306,6 +313,7 @@ impl Owner {
             gone: BTreeSet::new(),
             waiting: Vec::new(),
             lingering: Vec::new(),
+            inherited_until,
             is_closed: false,
         })
     }
@@ -320,7 +328,7 @@ impl Owner {
         let mut due: Option<Instant> = None;
         loop {
             let linger = self.lingering.iter().map(|it| it.0).min();
-            let wake = due.into_iter().chain(linger).chain([self.compare_at]).min();
+            let wake = due.into_iter().chain(linger).chain(self.inherited_until).chain([self.compare_at]).min();
             let sleep = async {
                 match wake {
                     Some(wake) => tokio::time::sleep_until(wake.into()).await,
@@ -379,6 +387,10 @@ impl Owner {
             }
             let now = Instant::now();
             if self.end_lingering(now) {
+                due = Some(now);
+            }
+            if self.inherited_until.take_if(|until| *until <= now).is_some() {
+                self.shared.model().end_inheritance();
                 due = Some(now);
             }
             if self.compare_at <= now {
@@ -561,9 +573,10 @@ impl Owner {
                 .inspect_err(|_| self.refused.extend(wanted.clone()))?;
         }
         let (nftables, ruleset) = (&mut self.nftables, &mut self.ruleset);
+        let inherited = self.shared.model().inherited().clone();
         let written = match self.rewrite {
-            true => kernel_tables::reconcile(nftables, ruleset, &self.settings, wanted.clone()),
-            false => kernel_tables::apply(nftables, ruleset, &self.settings, wanted.clone()),
+            true => kernel_tables::reconcile(nftables, ruleset, &self.settings, wanted.clone(), &inherited),
+            false => kernel_tables::apply(nftables, ruleset, &self.settings, wanted.clone(), &inherited),
         };
         // What was to change is not forgotten.
         let written = written.inspect_err(|_| self.refused.extend(wanted.clone()))?;
@@ -604,6 +617,8 @@ impl Owner {
             }
         }
         let service = |key: &(String, String)| format!("service {}/{}", key.0, key.1);
+        // What is nobody's is found by reading.
+        self.rewrite |= model.take_disinherited();
         let (touched, pods) = model.take_touched();
         let mut changes: Vec<_> = touched.iter().map(|key| (service(key), model.wanted(key))).collect();
         let mut cut_owners = BTreeMap::new();

@@ -3,13 +3,14 @@
 //! What changed is written as a difference, in parts that are whole each. Whoever does not know what is there (after a start, a
 //! failure, a foreign change, once an hour) reads it, and writes what differs. Only tables of another version are replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::Range;
 
 use nft::{Batch, Family, Nftables};
 
-use crate::inner_chains::InnerChain;
-use crate::rules::{Diff, Key, Ruleset};
+use crate::inner_chains::{InnerChain, maps};
+use crate::rules::{Diff, Key, Ruleset, read_address_key};
 use crate::skeleton::{SETS, Settings, skeleton, table};
 use crate::wanted::{Backend, Frontend, Space, Wanted};
 
@@ -23,7 +24,7 @@ pub(crate) struct Written {
     /// Who cannot have what they want, and why. What they had before stays.
     pub(crate) refused: BTreeMap<String, String>,
     /// Frontends whose flows may have to move, and who serves.
-    pub(crate) flows: BTreeMap<Frontend, std::collections::BTreeSet<Backend>>,
+    pub(crate) flows: BTreeMap<Frontend, BTreeSet<Backend>>,
     /// How many elements were changed.
     pub(crate) elements: usize,
 }
@@ -34,6 +35,7 @@ pub(crate) fn apply(
     ruleset: &mut Ruleset,
     settings: &Settings,
     changes: BTreeMap<String, Wanted>,
+    inherited: &BTreeSet<IpAddr>,
 ) -> Result<Written, nft::Error> {
     let mut written = Written::default();
     let mut diff = Diff::default();
@@ -50,7 +52,7 @@ pub(crate) fn apply(
             );
             let mut all = ruleset.wanted().clone();
             all.extend(changes);
-            return reconcile(nftables, ruleset, settings, all);
+            return reconcile(nftables, ruleset, settings, all, inherited);
         }
     }
     remove_idle_chains(nftables, ruleset, settings);
@@ -87,12 +89,13 @@ fn remove_idle_chains(nftables: &mut Nftables, ruleset: &mut Ruleset, settings: 
     }
 }
 
-/// Reads what is there and writes what differs from what all owners want.
+/// Reads what is there and writes what differs from what all owners want. Cuts of these addresses stay, whoever made them.
 pub(crate) fn reconcile(
     nftables: &mut Nftables,
     ruleset: &mut Ruleset,
     settings: &Settings,
     all: BTreeMap<String, Wanted>,
+    inherited: &BTreeSet<IpAddr>,
 ) -> Result<Written, nft::Error> {
     let mut known = match read(nftables, settings)? {
         Some(known) => known,
@@ -140,7 +143,7 @@ pub(crate) fn reconcile(
     // What those had whom the kernel refuses is nobody's, and stays.
     if written.refused.is_empty() {
         let mut diff = Diff::default();
-        known.remove_leftovers(&mut diff);
+        known.remove_leftovers(inherited, &mut diff);
         commit(nftables, settings, &mut diff, &mut written)?;
     }
     remove_idle_chains(nftables, &mut known, settings);
@@ -167,6 +170,16 @@ pub(crate) fn replace(
         Ok(()) => Ok(()),
         Err(_) => nftables.commit(whole(&Ruleset::default())),
     }
+}
+
+/// The addresses that are cut; none if the tables are of another version.
+pub(crate) fn cut_addresses(nftables: &mut Nftables, settings: &Settings) -> BTreeSet<IpAddr> {
+    let mut addresses = BTreeSet::new();
+    for family in FAMILIES {
+        let cut = nftables.elements(&table(settings, family), maps(Space::Cut).verdicts).unwrap_or_default();
+        addresses.extend(cut.iter().filter_map(|it| Some(read_address_key(family, &it.key)?.0)));
+    }
+    addresses
 }
 
 /// What is in the tables; nothing if they are not there, of another version, or not whole.
@@ -228,7 +241,7 @@ fn is_inner(
     }
     let spaces = [Space::Service, Space::Short, Space::NodePort, Space::ShortNodePort, Space::Cut];
     spaces.into_iter().any(|space| {
-        let Some(rest) = name.strip_prefix(crate::inner_chains::maps(space).verdicts) else { return false };
+        let Some(rest) = name.strip_prefix(maps(space).verdicts) else { return false };
         let Some(rest) = rest.strip_prefix('_') else { return false };
         let chain = match rest.split_once("_for_") {
             Some((count, seconds)) => count

@@ -87,6 +87,10 @@ pub(crate) struct Model {
     /// Whose an address is, among those; none of the node's own, which several have.
     holders: BTreeMap<IpAddr, String>,
     cuts: BTreeMap<String, Cut>,
+    /// Addresses that were cut before a restart, until somebody says what is to become of them.
+    inherited: BTreeSet<IpAddr>,
+    /// Somebody said so of one of them: what is left of its cut is nobody's.
+    is_disinherited: bool,
     touched: BTreeSet<ServiceKey>,
     /// Pods that a touched Service listed before, and those that were cut or are no longer.
     touched_pods: BTreeSet<String>,
@@ -111,6 +115,8 @@ impl Model {
             known: BTreeMap::new(),
             holders: BTreeMap::new(),
             cuts: BTreeMap::new(),
+            inherited: BTreeSet::new(),
+            is_disinherited: false,
             touched: BTreeSet::new(),
             touched_pods: BTreeSet::new(),
             resolved: RefCell::default(),
@@ -126,7 +132,8 @@ impl Model {
         cuts.retain(|_, cut| !cut.departed);
         let touched_pods = cuts.keys().cloned().collect();
         let (known, holders) = (std::mem::take(&mut self.known), std::mem::take(&mut self.holders));
-        *self = Self { cuts, known, holders, touched_pods, ..Self::new(self.node.clone()) };
+        let inherited = std::mem::take(&mut self.inherited);
+        *self = Self { cuts, known, holders, inherited, touched_pods, ..Self::new(self.node.clone()) };
     }
 
     pub(crate) fn services_listed(&mut self) {
@@ -208,14 +215,21 @@ impl Model {
 
     /// Takes note of a pod of this node: what is said of it is asked for.
     pub(crate) fn know(&mut self, pod: &PodEndpoint) {
-        if self.known.get(&pod.uid) == Some(pod) {
+        let known = self.known.get(&pod.uid);
+        // One that is gone has no address any more, which is no news: it may be stood in for.
+        if known == Some(pod) || known.is_some() && pod.addresses.is_empty() {
             return;
         }
+        let former = self.known.get(&pod.uid).cloned();
         self.forget(&pod.uid);
         for address in pod.addresses.iter().filter(|address| !self.node.addresses.contains(address)) {
             self.holders.insert(*address, pod.uid.clone());
         }
         self.known.insert(pod.uid.clone(), pod.clone());
+        // One that was there before it had an address is none that was cut before.
+        if former.is_some_and(|former| former.addresses.is_empty()) {
+            self.disinherit(&pod.uid);
+        }
         self.touch_pod(&pod.uid);
     }
 
@@ -245,8 +259,46 @@ impl Model {
         pod.is_none_or(|pod| pod.namespace == key.0).then_some(named)
     }
 
+    /// These were cut by a former run: they take no new connections while others do, as if they were leaving.
+    pub(crate) fn inherit(&mut self, addresses: BTreeSet<IpAddr>) {
+        self.inherited = addresses;
+    }
+
+    pub(crate) fn inherited(&self) -> &BTreeSet<IpAddr> {
+        &self.inherited
+    }
+
+    /// Nobody has said anything about those that are left.
+    pub(crate) fn end_inheritance(&mut self) {
+        for address in std::mem::take(&mut self.inherited) {
+            self.is_disinherited = true;
+            self.touch_address(address);
+        }
+    }
+
+    /// Whether there is something in the kernel since this was last asked that is nobody's.
+    pub(crate) fn take_disinherited(&mut self) -> bool {
+        std::mem::take(&mut self.is_disinherited)
+    }
+
+    fn disinherit(&mut self, uid: &str) {
+        let addresses = self.known.get(uid).map(|pod| pod.addresses.clone()).unwrap_or_default();
+        for address in addresses {
+            if self.inherited.remove(&address) {
+                self.is_disinherited = true;
+                self.touch_address(address);
+            }
+        }
+    }
+
+    fn touch_address(&mut self, address: IpAddr) {
+        let listings: Vec<_> = self.by_address.get(&address).into_iter().flat_map(BTreeMap::keys).cloned().collect();
+        listings.into_iter().for_each(|key| self.touch(key));
+    }
+
     pub(crate) fn cut(&mut self, pod: PodEndpoint, mode: CutMode) {
         self.know(&pod);
+        self.disinherit(&pod.uid);
         let uid = pod.uid.clone();
         let mut ports = self.cuts.remove(&uid).map(|cut| cut.ports).unwrap_or_default();
         for key in self.services_of(&uid) {
@@ -259,6 +311,7 @@ impl Model {
 
     /// Whether there was a cut.
     pub(crate) fn restore(&mut self, uid: &str) -> bool {
+        self.disinherit(uid);
         self.touch_pod(uid);
         self.cuts.remove(uid).is_some()
     }

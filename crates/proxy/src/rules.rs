@@ -313,8 +313,8 @@ impl Ruleset {
         }
     }
 
-    /// Removes what nobody wants.
-    pub(crate) fn remove_leftovers(&mut self, diff: &mut Diff) {
+    /// Removes what nobody wants, but for what cuts left behind at these addresses.
+    pub(crate) fn remove_leftovers(&mut self, inherited: &BTreeSet<IpAddr>, diff: &mut Diff) {
         let mut claimed: BTreeSet<Key> = self.marks.keys().map(mark_key).collect();
         claimed.extend(self.nobody.keys().map(nobody_key));
         for (frontend, slots) in &self.slots {
@@ -331,7 +331,13 @@ impl Ruleset {
         }
         let sources = self.wanted.values().flat_map(|wanted| wanted.sources.keys());
         claimed.extend(sources.map(|at| (family_of(at.0), "sources", address_key(at.0, at.1, at.2))));
-        let leftovers: Vec<_> = self.elements.keys().filter(|key| !claimed.contains(*key)).cloned().collect();
+        let of_cuts = [maps(Space::Cut).verdicts, maps(Space::Cut).slots, "masq"];
+        let is_inherited = |(family, set, key): &Key| {
+            let is_at = || read_address_key(*family, key).is_some_and(|(address, ..)| inherited.contains(&address));
+            of_cuts.contains(set) && is_at()
+        };
+        let is_left = |key: &&Key| !claimed.contains(*key) && !is_inherited(key);
+        let leftovers: Vec<_> = self.elements.keys().filter(is_left).cloned().collect();
         leftovers.into_iter().for_each(|key| self.put(key, None, diff));
     }
 

@@ -291,7 +291,8 @@ fn cut_pod_keeps_its_connections_and_new_ones_go_to_siblings() {
         let handle = node.proxy.handle();
         let mut open: Vec<_> = node.client.run(|| (0..5).map(|_| Call::open("10.86.0.11:8080").unwrap()).collect());
         open.iter_mut().for_each(|call| assert_eq!(call.hear(), "11 10.86.0.20"));
-        let reach = handle.reach(&endpoint(11)).borrow().clone().unwrap();
+        let followed = handle.reach(&endpoint(11));
+        let reach = followed.borrow().clone().unwrap();
         assert!(reach.by_vip && !reach.last && reach.siblings == 2, "{reach:?}");
         let before = handle.new_connections().await.unwrap()["uid-11"];
         assert!(before >= 5, "{before}");
@@ -304,7 +305,7 @@ fn cut_pod_keeps_its_connections_and_new_ones_go_to_siblings() {
         assert_eq!(handle.new_connections().await.unwrap()["uid-11"], before, "nobody new came");
         // Nobody is left: the pod is served again rather than refused.
         node.slice(3, &[at(11, READY)]).await;
-        assert!(handle.reach(&endpoint(11)).borrow().as_ref().unwrap().last);
+        assert!(followed.borrow().as_ref().unwrap().last);
         assert_eq!(node.client.run(answers("10.87.0.9:80", 10)), numbers(&["11"]));
         handle.cut(endpoint(11), CutMode::Refuse).await.unwrap();
         assert_eq!(node.client.run(|| call("10.87.0.9:80")), Err(ErrorKind::ConnectionRefused));
@@ -361,6 +362,32 @@ fn departed_pod_is_stood_in_for_until_its_linger_ends() {
     });
 }
 
+/// Annotations ask for long lingers: of very many pods that are gone only so many are stood in for.
+#[test]
+fn departed_pod_that_would_end_first_makes_room_for_more() {
+    on_a_node(async |node| {
+        let handle = node.proxy.handle();
+        let gone = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            PodEndpoint { uid: format!("gone-{number}"), addresses: vec![[10, 90, high, low].into()], ..endpoint(11) }
+        };
+        let asked: Vec<_> = (0..1025).map(|number| handle.cut(gone(number), CutMode::Divert)).collect();
+        for cut in asked {
+            cut.await.unwrap();
+        }
+        let lingers = |number: u64| {
+            let (handle, linger) = (handle.clone(), Duration::from_secs(3600 + number));
+            tokio::spawn(async move { handle.departed(&format!("gone-{number}"), linger).await })
+        };
+        let mut all: Vec<_> = (0..1024).map(lingers).collect();
+        handle.cut(endpoint(11), CutMode::Divert).await.unwrap();
+        assert!(all.iter().all(|it| !it.is_finished()));
+        all.push(lingers(1024));
+        tokio::time::timeout(PATIENCE, &mut all[0]).await.unwrap().unwrap();
+        assert_eq!(all.iter().filter(|it| it.is_finished()).count(), 1);
+    });
+}
+
 /// A cut that is asked for before anything is known of Services is not waited for without end, and is in force with the first rules.
 #[test]
 fn cut_before_the_first_lists_is_bounded_and_kept() {
@@ -395,12 +422,42 @@ fn leaving_pod_takes_no_connections_although_its_slice_says_that_it_stays() {
         assert!(handle.leaves(&endpoint(11)).unwrap().by_vip, "now one does");
         assert_eq!(node.client.run(answers("10.86.0.11:8080", 5)), numbers(&["11"]), "who dials it is served");
         node.slice(5, &[at(11, READY)]).await;
-        assert_eq!(node.client.run(answers("10.87.0.9:80", 10)), numbers(&["11"]), "it goes on while nobody else is there");
+        assert_eq!(
+            node.client.run(answers("10.87.0.9:80", 10)),
+            numbers(&["11"]),
+            "it goes on while nobody else is there"
+        );
         node.slice(6, &[at(11, READY), at(12, READY)]).await;
         assert_eq!(node.client.run(answers("10.87.0.9:80", 30)), numbers(&["12"]));
         handle.forget("uid-11");
         node.slice(7, &[at(11, READY), at(12, READY)]).await;
         assert_eq!(node.client.run(answers("10.87.0.9:80", 40)), numbers(&["11", "12"]));
+    });
+}
+
+/// Whoever steers the pods says only after a restart which are cut: until then the cuts of the former run hold, for a bounded time.
+#[test]
+fn cuts_of_a_former_run_hold_until_somebody_says_what_becomes_of_them() {
+    on_a_node(async |node| {
+        for number in [11, 12] {
+            node.proxy.handle().cut(endpoint(number), CutMode::Divert).await.unwrap();
+        }
+        let Node { proxy, pods, client } = node;
+        drop(proxy);
+        let node = Node { proxy: Proxy::open("node-1", settings()).unwrap(), pods, client };
+        node.list().await;
+        let handle = node.proxy.handle();
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 30)), numbers(&["13"]));
+        assert_eq!(node.client.run(answers("10.86.0.11:8080", 10)), numbers(&["13"]), "dialled itself");
+        let _followed = handle.reach(&endpoint(12));
+        handle.restore("uid-12").await.unwrap();
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 40)), numbers(&["12", "13"]), "this one is said to stay");
+        assert_eq!(node.client.run(answers("10.86.0.12:8080", 10)), numbers(&["12"]));
+        let since = Instant::now();
+        while node.client.run(answers("10.87.0.9:80", 40)) != numbers(&["11", "12", "13"]) {
+            assert!(since.elapsed() < PATIENCE, "nobody speaks of this one");
+        }
+        assert_eq!(node.client.run(answers("10.86.0.11:8080", 10)), numbers(&["11"]));
     });
 }
 

@@ -451,7 +451,7 @@ async fn pod_that_is_asked_to_leave_is_cut_although_nobody_told_it_yet_how_it_is
         ("killed", Input::KillRequested { cause: KillCause::Preempted, grace: None }),
     ] {
         let (asked, mut traffic) = watch::channel(None);
-        let stage = Stage::set_behind(uid, Scripted::default(), json!({}), Arc::new(LateTraffic(asked))).await;
+        let mut stage = Stage::set_behind(uid, Scripted::default(), json!({}), Arc::new(LateTraffic(asked))).await;
         stage.tell(Input::Begin).await;
         stage.runtime.was_asked("start app.0", 1).await;
         stage.record.wait_until(|record| !record.starting.contains(&app())).await;

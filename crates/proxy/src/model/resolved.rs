@@ -58,6 +58,8 @@ impl Resolved {
                 endpoint.ready = false;
                 endpoint.terminating = true;
                 endpoint.serving &= cut.mode != CutMode::Refuse && !cut.departed;
+            } else if model.inherited.contains(&endpoint.address) {
+                (endpoint.ready, endpoint.terminating) = (false, true);
             }
             let identity = (endpoint.address, endpoint.ports.clone());
             let stays = found.get(&identity).is_some_and(|known| !known.terminating || endpoint.terminating);

@@ -528,7 +528,11 @@ fn cut_pod_gets_no_connections_from_slices_that_do_not_name_it() {
         assert_eq!(node.client.run(answers("10.87.0.10:80", 30)), numbers(&["11", "12"]));
         handle.cut(endpoint(11), CutMode::Divert).await.unwrap();
         assert_eq!(node.client.run(answers("10.87.0.10:80", 30)), numbers(&["12"]));
-        assert_eq!(node.client.run(answers("10.86.0.11:8080", 30)), numbers(&["12", "13"]), "its own Service stands in");
+        assert_eq!(
+            node.client.run(answers("10.86.0.11:8080", 30)),
+            numbers(&["12", "13"]),
+            "its own Service stands in"
+        );
         handle.restore("uid-11").await.unwrap();
         assert_eq!(node.client.run(answers("10.87.0.10:80", 30)), numbers(&["11", "12"]));
     });

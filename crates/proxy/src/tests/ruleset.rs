@@ -73,7 +73,7 @@ fn affinity_of_who_stays_survives_changes_of_slots() {
     ruleset.set("service 7", Wanted::default(), &mut diff);
     assert_eq!(diff.len(), 6, "slots, chain and address");
     let mut diff = Diff::default();
-    ruleset.remove_leftovers(&mut diff);
+    ruleset.remove_leftovers(&BTreeSet::new(), &mut diff);
     assert!(diff.is_empty(), "nothing is left: {diff:?}");
 }
 
@@ -104,7 +104,8 @@ fn owner_whom_the_kernel_refuses_costs_nobody_else() {
         let list = bad.lists.pop_first().unwrap();
         bad.lists.insert(Frontend { address: Some("fd00::7".parse().unwrap()), ..list.0 }, list.1);
         changes.insert("service 77".into(), bad);
-        let written = kernel_tables::apply(&mut nftables, &mut ruleset, &settings, changes.clone()).unwrap();
+        let written =
+            kernel_tables::apply(&mut nftables, &mut ruleset, &settings, changes.clone(), &BTreeSet::new()).unwrap();
         assert_eq!(written.refused.keys().collect::<Vec<_>>(), ["service 77"]);
         let count = |nftables: &mut nft::Nftables, set| {
             nftables.elements(&table(&settings, nft::Family::Ip), set).unwrap().len()
@@ -113,17 +114,22 @@ fn owner_whom_the_kernel_refuses_costs_nobody_else() {
         assert_eq!(count(&mut nftables, "svc_eps"), 199 * 3);
         // The next change of somebody else is a small one again.
         let one = BTreeMap::from([("service 5".to_owned(), wanted(5, 0..2, None))]);
-        assert!(kernel_tables::apply(&mut nftables, &mut ruleset, &settings, one).unwrap().elements <= 4);
+        assert!(
+            kernel_tables::apply(&mut nftables, &mut ruleset, &settings, one, &BTreeSet::new()).unwrap().elements <= 4
+        );
         changes.insert("service 5".into(), wanted(5, 0..2, None));
         changes.insert("service 77".into(), wanted(77, 0..3, None));
-        let written = kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes.clone()).unwrap();
+        let written =
+            kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes.clone(), &BTreeSet::new())
+                .unwrap();
         assert!(written.refused.is_empty() && written.elements <= 6, "only what differs: {written:?}");
         assert_eq!(count(&mut nftables, "svc"), 200);
-        let again = kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes.clone()).unwrap();
+        let again = kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes.clone(), &BTreeSet::new())
+            .unwrap();
         assert_eq!(again.elements, 0, "all is as it should be");
         // Whatever nobody wants goes.
         changes.retain(|owner, _| owner == "service 3");
-        kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes).unwrap();
+        kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes, &BTreeSet::new()).unwrap();
         assert_eq!(
             (count(&mut nftables, "svc"), count(&mut nftables, "svc_eps"), count(&mut nftables, "vips")),
             (1, 3, 1)

@@ -18,6 +18,10 @@ use crate::shim::records::{self, SandboxRecord, directory_name};
 /// Within one machine a connection is made or refused at once, unless the listener's queue is full.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// How long answers on their way are waited for when a pod's network is about to go, and how often they are looked for.
+const DELIVERY_MAX: Duration = Duration::from_millis(500);
+const DELIVERY_LOOK_EVERY: Duration = Duration::from_millis(2);
+
 impl Inner {
     pub(super) async fn connect_to(&self, uid: &PodUid, port: u16) -> Result<OwnedFd> {
         let connected = self.in_network_of(uid, move || {
@@ -56,6 +60,27 @@ impl Inner {
             }
         });
         watched.await?.map_err(|error| system("cannot watch the pod's listening sockets")(error.into()))
+    }
+
+    /// Waits until what the pod's programs sent before they ended has arrived, for a bounded time: with the pod's network goes
+    /// whatever is still on its way, and a client would wait for the rest of its answer in vain. True if it has.
+    pub(super) async fn await_delivery(&self, pod: &Pod) -> bool {
+        let is_on_host = records::read::<SandboxRecord>(&pod.dir.sandbox()).is_some_and(|it| it.spec.host_network);
+        if is_on_host || pod.link().is_none() {
+            return true;
+        }
+        let delivered = self.in_network_of(&pod.uid, || {
+            let (listing, begun) = (Listing::open()?, Instant::now());
+            while listing.owed()? > 0 {
+                if begun.elapsed() > DELIVERY_MAX {
+                    return Ok(false);
+                }
+                std::thread::sleep(DELIVERY_LOOK_EVERY);
+            }
+            Ok(true)
+        });
+        // Who cannot be asked holds nobody back.
+        matches!(delivered.await, Ok(Ok(true)))
     }
 
     /// Does something on a thread of its own that is in the pod's network namespace: only threads can enter one, and

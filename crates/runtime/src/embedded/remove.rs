@@ -36,6 +36,9 @@ impl Inner {
             }
             _ => {}
         }
+        if !self.await_delivery(&pod).await {
+            tracing::debug!(uid = %uid.0, "answers of a pod may be lost: its clients have not acknowledged them");
+        }
         self.end(&pod).await.map_err(|error| system("cannot end the pod's processes")(error.into()))?;
         let released = self.network.release(uid).await;
         released.map_err(|error| system("cannot release the pod's address")(error.into()))?;

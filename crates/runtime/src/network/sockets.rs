@@ -39,10 +39,19 @@ mod state {
     pub(super) const CLOSE_WAIT: u8 = 8;
     pub(super) const LAST_ACK: u8 = 9;
     pub(super) const LISTEN: u8 = 10;
+    pub(super) const CLOSING: u8 = 11;
 }
 
 /// In these states data may still be owed.
 const OPEN: [u8; 4] = [state::ESTABLISHED, state::FIN_WAIT1, state::CLOSE_WAIT, state::LAST_ACK];
+
+/// What is listed to count connections.
+const COUNTED: [u8; 6] =
+    [state::ESTABLISHED, state::FIN_WAIT1, state::CLOSE_WAIT, state::LAST_ACK, state::SYN_RECV, state::LISTEN];
+
+/// In these states the other side has not acknowledged all that was sent to it, the end among it. A process that ended well leaves
+/// such sockets behind, and the kernel sees to them as long as their network is there.
+const OWED: [u8; 3] = [state::FIN_WAIT1, state::LAST_ACK, state::CLOSING];
 
 /// A way to ask about the sockets of the network namespace in which it was opened.
 #[derive(Debug)]
@@ -62,11 +71,24 @@ impl Listing {
         Ok(Self { socket })
     }
 
+    /// How many connections were closed here and have data on their way to somebody else.
+    pub(crate) fn owed(&self) -> io::Result<usize> {
+        self.owed_where(|entry| !entry.peer.is_loopback())
+    }
+
+    fn owed_where(&self, counts: impl Fn(&Entry) -> bool) -> io::Result<usize> {
+        let mut owed = 0;
+        for family in [AddressFamily::INET, AddressFamily::INET6] {
+            list(&self.socket, family, &OWED, false, |entry| owed += usize::from(counts(&entry)))?;
+        }
+        Ok(owed)
+    }
+
     /// Counts connections: of all sockets there are, or of those whose inodes are given.
     pub(crate) fn count(&self, filter: &ConnectionFilter, own: Option<&HashSet<u32>>) -> io::Result<Connections> {
         let mut entries = Vec::new();
         for family in [AddressFamily::INET, AddressFamily::INET6] {
-            list(&self.socket, family, filter.idle_after.is_some(), |entry| {
+            list(&self.socket, family, &COUNTED, filter.idle_after.is_some(), |entry| {
                 if filter.ports.is_empty() || filter.ports.contains(&entry.port) {
                     entries.push(entry);
                 }
@@ -158,8 +180,14 @@ fn idle_in(mut attributes: &[u8]) -> Option<Duration> {
     None
 }
 
-fn list(socket: &OwnedFd, family: AddressFamily, with_idle: bool, mut each: impl FnMut(Entry)) -> io::Result<()> {
-    rustix::net::send(socket, &request(family, with_idle), SendFlags::empty())?;
+fn list(
+    socket: &OwnedFd,
+    family: AddressFamily,
+    states: &[u8],
+    with_idle: bool,
+    mut each: impl FnMut(Entry),
+) -> io::Result<()> {
+    rustix::net::send(socket, &request(family, states, with_idle), SendFlags::empty())?;
     let mut answer = vec![0; ANSWER_BYTES_MAX];
     loop {
         let (_, length) = rustix::net::recv(socket, &mut answer, RecvFlags::empty())?;
@@ -187,9 +215,9 @@ fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-fn request(family: AddressFamily, with_idle: bool) -> Vec<u8> {
+fn request(family: AddressFamily, states: &[u8], with_idle: bool) -> Vec<u8> {
     let extensions = if with_idle { 1 << (INET_DIAG_INFO - 1) } else { 0 };
-    let states = OPEN.iter().chain(&[state::SYN_RECV, state::LISTEN]).fold(0u32, |set, state| set | 1 << state);
+    let states = states.iter().fold(0u32, |set, state| set | 1 << state);
     let length = HEADER_BYTES + REQUEST_BYTES;
     let mut bytes = Vec::with_capacity(length);
     bytes.extend(u32::try_from(length).expect("small").to_ne_bytes());
@@ -237,6 +265,25 @@ mod tests {
         let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(count(&to_port(elsewhere.local_addr().unwrap().port())), Connections::default());
     }
+
+    /// What was written and closed is owed until the other side has it: a reader that takes nothing keeps it so.
+    #[test]
+    fn closed_connection_is_owed_until_its_last_byte_is_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let owed = || Listing::open().unwrap().owed_where(|entry| entry.port == port).unwrap();
+        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (mut served, _) = listener.accept().unwrap();
+        served.set_nonblocking(true).unwrap();
+        while served.write(&[0; 1 << 16]).is_ok() {}
+        assert_eq!(owed(), 0, "it is open");
+        drop(served);
+        assert_eq!(owed(), 1);
+        let mut heard = Vec::new();
+        client.read_to_end(&mut heard).unwrap();
+        assert_eq!(owed(), 0, "all of it arrived");
+    }
+
     /// [TR-55] A metrics scraper among the ignored peers does not count; what it has not been accepted for does: it is in the
     /// listener's queue.
     #[test]

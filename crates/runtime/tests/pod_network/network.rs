@@ -697,7 +697,11 @@ fn node_address_of_the_pod_range_answers_pods_and_the_machine_and_nobody_else() 
         nft(&["add table ip lead"]);
         nft(&["add chain ip lead in { type nat hook prerouting priority -100; }"]);
         nft(&[&format!("add rule ip lead in ip daddr {machine} tcp dport {PORT} dnat to {node}")]);
-        assert_eq!(outside.run(move || at_once(machine)), Err(std::io::ErrorKind::TimedOut), "a neighbour who is led there");
+        assert_eq!(
+            outside.run(move || at_once(machine)),
+            Err(std::io::ErrorKind::TimedOut),
+            "a neighbour who is led there"
+        );
         assert_eq!(a.run(move || call(machine)).unwrap(), own.to_string(), "a pod that is led there");
         nft(&["delete table ip lead"]);
         network.tear_down().await.unwrap();
