@@ -96,17 +96,20 @@ pub(crate) fn skeleton(settings: &Settings, family: Family) -> TableSpec {
     let from_pod = || Rule::new().input_name_begins(Relation::Equal, &settings.prefix);
     let to_pod = || Rule::new().output_name_begins(Relation::Equal, &settings.prefix);
     let not_in = |set: &str| Expression::InSet { set: set.into(), key: Register::FIRST, inverted: nft::Inverted::Yes };
-    let mut check_source = Vec::new();
-    if family == Family::Ip6 {
-        // From addresses of the link, which are in no list; who speaks to whom is decided by what comes later.
-        for kind in NEIGHBOUR_TYPES {
-            let at_kind = Expression::Payload { header: Header::Transport, at: 0, bytes: 1, to: Register::FIRST };
-            let is_kind =
-                Expression::Compare { register: Register::FIRST, relation: Relation::Equal, value: vec![kind] };
-            let rule = protocol_is(from_pod(), ICMP_OF_IPV6).with(at_kind).with(is_kind);
-            check_source.push(rule.verdict(Verdict::Accept));
-        }
-    }
+    // From addresses of the link, which are in no list. Nobody tracks them, and no policy is about them.
+    let neighbours: Vec<_> = match family {
+        Family::Ip6 => NEIGHBOUR_TYPES
+            .into_iter()
+            .map(|kind| {
+                let at_kind = Expression::Payload { header: Header::Transport, at: 0, bytes: 1, to: Register::FIRST };
+                let is_kind =
+                    Expression::Compare { register: Register::FIRST, relation: Relation::Equal, value: vec![kind] };
+                protocol_is(from_pod(), ICMP_OF_IPV6).with(at_kind).with(is_kind).verdict(Verdict::Accept)
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    let mut check_source = neighbours.clone();
     let words = u8::try_from(LINK_BYTES / 4).unwrap_or(u8::MAX);
     let spoofed = from_pod()
         .with(Expression::Meta { key: MetaKey::InputName, to: Register::FIRST })
@@ -172,7 +175,7 @@ pub(crate) fn skeleton(settings: &Settings, family: Family) -> TableSpec {
             (at("check_pod", Hook::Forward, 9), check_pod),
             (at("leave_pod", Hook::Forward, 10), judge(&from_pod, Side::Source, MAY_LEAVE)),
             (at("enter_pod", Hook::Forward, 11), judge(&to_pod, Side::Destination, MAY_ENTER)),
-            (at("leave_to_node", Hook::Input, 10), judge(&from_pod, Side::Source, MAY_LEAVE)),
+            (at("leave_to_node", Hook::Input, 10), [neighbours, judge(&from_pod, Side::Source, MAY_LEAVE)].concat()),
         ],
         sets: [FROM_PODS, TO_PODS, TO_ITSELF, MAY_ENTER, MAY_LEAVE, DENIED]
             .into_iter()

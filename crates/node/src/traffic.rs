@@ -5,6 +5,7 @@
 //! steers. Where nothing does, [`NoTraffic`] says so, and the rules go on without.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -43,6 +44,13 @@ pub trait Traffic: fmt::Debug + Send + Sync {
     /// Tells how connections reach the pod (`Routed`), now and whenever that changes. The future is polled for as long as the
     /// pod has a driver. `pod` is its object as last seen.
     fn follow(&self, pod: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) -> BoxFuture<'static, ()>;
+
+    /// Lets packets of a pod pass that has got these addresses. Answered when the rules that hold for it are in force, and until then
+    /// nothing of the pod is started; else with a sentence why they are not, and it is asked again with the next try.
+    fn admit(&self, pod: &Pod, addresses: &[IpAddr]) -> BoxFuture<'static, Result<(), String>> {
+        let (_, _) = (pod, addresses);
+        futures::future::ready(Ok(())).boxed()
+    }
 
     /// A leaving pod's barrier was opened, for this reason (the reason of its condition `adieu.dev/TrafficDrained`).
     fn released(&self, reason: &str);

@@ -44,9 +44,8 @@ impl Rules for NetworkPolicyRules {
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         // Those that were there already are taken as they are.
-        let is_old_block = |cause: &Cause| {
-            cause.field.contains(".ipBlock.cidr") || cause.field.contains(".ipBlock.except")
-        };
+        let is_old_block =
+            |cause: &Cause| cause.field.contains(".ipBlock.cidr") || cause.field.contains(".ipBlock.except");
         causes.retain(|cause| !is_old_block(cause));
         validate_blocks(new, old, causes);
     }
@@ -130,7 +129,8 @@ fn validate_port(port: &Value, at: &str, causes: &mut Vec<Cause>) {
     if let Some(protocol) = protocol.filter(|protocol| !PROTOCOLS.contains(protocol)) {
         causes.push(Cause::not_supported(format!("{at}.protocol"), protocol, &PROTOCOLS));
     }
-    let out_of_range = |number: i64| (!(1..=65_535).contains(&number)).then_some("must be between 1 and 65535, inclusive");
+    let out_of_range =
+        |number: i64| (!(1..=65_535).contains(&number)).then_some("must be between 1 and 65535, inclusive");
     let end = port["endPort"].as_i64();
     let mut refuse_end = |end: i64, text: &str| causes.push(Cause::invalid(format!("{at}.endPort"), end, text));
     match &port["port"] {
@@ -270,7 +270,9 @@ mod tests {
                 "must be a valid CIDR value",
             ),
             (
-                ingress(json!({"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16", "11.0.0.0/16"]}}]})),
+                ingress(
+                    json!({"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16", "11.0.0.0/16"]}}]}),
+                ),
                 "spec.ingress[0].from[0].ipBlock.except[1]",
                 "must be a strict subset of `cidr`",
             ),
@@ -334,7 +336,8 @@ mod tests {
     fn policy_that_upstream_takes_is_taken() {
         let block = json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.0.0.0/9", "10.255.255.255/32"]}});
         let all = json!({"ipBlock": {"cidr": "::/0", "except": ["fd00::/8"]}});
-        let ports = json!([{"protocol": "SCTP"}, {"port": "http"}, {"port": 80, "endPort": 80}, {"port": 1, "endPort": 65535}]);
+        let ports =
+            json!([{"protocol": "SCTP"}, {"port": "http"}, {"port": 80, "endPort": 80}, {"port": 1, "endPort": 65535}]);
         for spec in [
             json!({"podSelector": {}}),
             json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": [block, all], "ports": ports}]}),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::mpsc as channel;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::{Policies, PolicyError};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a packet is waited for that should not come.
-const BLOCKED: Duration = Duration::from_millis(300);
+const BLOCKED: Duration = Duration::from_millis(500);
 
 fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
@@ -118,7 +118,7 @@ fn wire(number: u8) -> PodNamespace {
 fn call(to: String) -> Option<String> {
     let to: SocketAddr = to.parse().unwrap();
     let mut stream = TcpStream::connect_timeout(&to, BLOCKED).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(4 * BLOCKED)).unwrap();
     hear(&mut stream)
 }
 
@@ -517,14 +517,47 @@ fn pod_that_sends_under_another_address_is_not_heard() {
             ip("-6 addr add fd00:86::c/128 dev eth0 nodad");
             ip("-6 addr add fe80::abc/64 dev eth0 nodad");
         });
-        let index = node.pods["x/a"].namespace.run(|| std::fs::read_to_string("/sys/class/net/eth0/ifindex"));
-        drop(index);
         for (from, to) in [("10.86.0.12:0", "10.86.0.1:92"), ("[fd00:86::c]:0", "[fd00:86::1]:92")] {
             assert!(send(&node, from, to));
             assert!(heard.recv(&mut [0; 4]).is_err(), "{from}");
         }
-        node.apply("x", "in", deny(&["Ingress"])).await;
-        assert!(node.reaches_by_ipv6("x/a", "y/a", 80), "its neighbour is found");
+        let from_its_link = node.pods["x/a"].namespace.run(|| {
+            let told = Command::new("ip").args(["-o", "link", "show", "eth0"]).output().unwrap();
+            let index = String::from_utf8(told.stdout).unwrap().split(':').next().unwrap().parse().unwrap();
+            let at = |address: &str, port| SocketAddrV6::new(address.parse().unwrap(), port, 0, index);
+            let socket = UdpSocket::bind(at("fe80::abc", 0)).unwrap();
+            socket.send_to(b"x", at("fe80::1", 92)).is_ok()
+        });
+        assert!(from_its_link && heard.recv(&mut [0; 4]).is_err(), "under an address of its link");
+        node.pods["x/a"].namespace.run(|| {
+            ip("addr del 10.86.0.12/32 dev eth0");
+            ip("-6 addr del fd00:86::c/128 dev eth0");
+        });
+        assert!(node.reaches_by_ipv6("x/a", "y/a", 80));
+    });
+}
+
+/// [NP-41] Neighbours are found whatever policies say.
+#[test]
+fn neighbour_of_an_isolated_pod_is_found() {
+    on_a_node(async |mut node| {
+        let from = json!([{"podSelector": {"matchLabels": {"pod": "b"}}}]);
+        node.apply(
+            "x",
+            "p",
+            json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": from}]}),
+        )
+        .await;
+        node.apply("y", "p", json!({"podSelector": {}, "policyTypes": ["Ingress"]})).await;
+        for (uid, number) in PODS {
+            ip(&format!("-6 neigh flush dev {}", link_of(addresses(number)[0])));
+            node.pods[uid].namespace.run(|| ip("-6 neigh flush dev eth0"));
+        }
+        assert!(call("[fd00:86::b]:80".into()).is_some(), "by its node");
+        assert!(node.reaches_by_ipv6("y/b", "x/a", 80) == node.reaches("y/b", "x/a", 80));
+        let block = json!([{"to": [{"ipBlock": {"cidr": "::/0"}}]}]);
+        node.apply("x", "out", json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": block})).await;
+        assert!(node.reaches_by_ipv6("x/b", "x/a", 80) && !node.reaches_by_ipv6("x/c", "x/a", 80));
     });
 }
 
