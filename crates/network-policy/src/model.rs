@@ -28,6 +28,15 @@ pub(crate) const MAY_LEAVE: &str = "may_leave";
 /// How long names of links are, filled up with zeros.
 pub(crate) const LINK_BYTES: usize = 16;
 
+/// How much the rules of one namespace may take up, as a message to the kernel: 20,000 rules, or 130,000 addresses.
+const NAMESPACE_BYTES_MAX: usize = 8 << 20;
+/// And those of all policies of a node: what is written in one piece may not be longer than 64 MiB.
+const NODE_BYTES_MAX: usize = 40 << 20;
+/// What a rule, an element and a set take up in it, roughly.
+const RULE_BYTES: usize = 400;
+const ELEMENT_BYTES: usize = 64;
+const SET_BYTES: usize = 256;
+
 /// The cluster DNS among the pods; no UID of a pod.
 const CLUSTER_DNS: &str = "cluster-dns";
 
@@ -56,18 +65,28 @@ struct InUse {
 #[derive(Debug)]
 struct Active {
     ways: BTreeMap<Way, (String, Rendered)>,
+    namespace: String,
+    bytes: usize,
 }
 
 #[derive(Default, Debug)]
 pub(crate) struct Model {
     pub(crate) wanted: Wanted,
     namespaces: BTreeMap<String, Labels>,
+    /// Namespaces that are being deleted: their policies hold until they are gone, for their pods may still be here.
+    leaving: BTreeSet<String>,
+    /// Policies of such that are deleted.
+    outlived: BTreeSet<PolicyKey>,
     policies: BTreeMap<PolicyKey, Policy>,
     pods: BTreeMap<String, PodFacts>,
     locals: BTreeMap<String, Local>,
     /// Pods and local pods, by where they are.
     by_namespace: BTreeMap<String, BTreeSet<String>>,
     active: BTreeMap<PolicyKey, Active>,
+    /// Policies for whose rules there is no room: they isolate, and allow nothing.
+    crowded_out: BTreeSet<PolicyKey>,
+    /// How much the rules of each namespace take up.
+    bytes: BTreeMap<String, usize>,
     /// How many local pods a policy selects.
     selecting: BTreeMap<PolicyKey, usize>,
     dynamic: BTreeMap<String, InUse>,
@@ -93,14 +112,18 @@ impl Model {
         self.listed == [true; 3]
     }
 
-    pub(crate) fn list_namespaces(&mut self, all: BTreeMap<String, Labels>) {
+    pub(crate) fn list_namespaces(&mut self, all: BTreeMap<String, (Labels, bool)>) {
         let gone: Vec<_> = self.namespaces.keys().filter(|name| !all.contains_key(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove_namespace(name));
-        all.into_iter().for_each(|(name, labels)| self.set_namespace(name, labels));
+        all.into_iter().for_each(|(name, (labels, is_leaving))| self.set_namespace(name, labels, is_leaving));
         self.listed[0] = true;
     }
 
-    pub(crate) fn set_namespace(&mut self, name: String, labels: Labels) {
+    pub(crate) fn set_namespace(&mut self, name: String, labels: Labels, is_leaving: bool) {
+        match is_leaving {
+            true => self.leaving.insert(name.clone()),
+            false => self.leaving.remove(&name),
+        };
         if self.namespaces.get(&name) != Some(&labels) {
             self.namespaces.insert(name.clone(), labels);
             self.namespace_changed(&name);
@@ -108,6 +131,9 @@ impl Model {
     }
 
     pub(crate) fn remove_namespace(&mut self, name: &str) {
+        self.leaving.remove(name);
+        let outlived: Vec<_> = self.outlived.iter().filter(|(namespace, _)| namespace == name).cloned().collect();
+        outlived.iter().for_each(|key| self.set_policy(key, None));
         if self.namespaces.remove(name).is_some() {
             self.namespace_changed(name);
         }
@@ -140,6 +166,11 @@ impl Model {
     }
 
     pub(crate) fn set_policy(&mut self, key: &PolicyKey, policy: Option<Policy>) {
+        if policy.is_none() && self.leaving.contains(&key.0) {
+            self.outlived.insert(key.clone());
+            return;
+        }
+        self.outlived.remove(key);
         if self.policies.get(key) == policy.as_ref() {
             return;
         }
@@ -357,7 +388,20 @@ impl Model {
     fn activate(&mut self, key: &PolicyKey) {
         let Some(policy) = self.policies.get(key).filter(|_| !self.active.contains_key(key)) else { return };
         let ways = Way::BOTH.into_iter().filter_map(|way| Some((way, render(way, policy.allowed(way)?))));
-        let ways: BTreeMap<_, _> = ways.collect();
+        let mut ways: BTreeMap<_, _> = ways.collect();
+        let namespace = policy.namespace.clone();
+        let mut bytes = ways.values().map(|(_, rendered)| self.bytes_of(rendered)).sum::<usize>();
+        let of_namespace = self.bytes.get(&namespace).copied().unwrap_or_default();
+        let is_too_much =
+            of_namespace + bytes > NAMESPACE_BYTES_MAX || self.bytes.values().sum::<usize>() + bytes > NODE_BYTES_MAX;
+        if is_too_much {
+            let closed = ways.keys().map(|way| (*way, render(*way, &[])));
+            (ways, bytes) = (closed.collect(), 0);
+            self.crowded_out.insert(key.clone());
+        } else {
+            self.crowded_out.remove(key);
+        }
+        *self.bytes.entry(namespace.clone()).or_default() += bytes;
         for (_, rendered) in ways.values() {
             for (name, (set, elements)) in &rendered.constant {
                 if self.wanted.use_set(name, set) {
@@ -370,7 +414,7 @@ impl Model {
             rendered.chains.iter().for_each(|(name, rules)| self.wanted.use_chain(name, rules));
         }
         let sets: Vec<_> = ways.values().flat_map(|(_, rendered)| rendered.dynamic.clone()).collect();
-        self.active.insert(key.clone(), Active { ways });
+        self.active.insert(key.clone(), Active { ways, namespace, bytes });
         sets.into_iter().for_each(|(name, set)| self.use_dynamic(name, set));
     }
 
@@ -387,7 +431,39 @@ impl Model {
         }
     }
 
+    fn bytes_of(&self, rendered: &Rendered) -> usize {
+        let pods = self.pods.len().max(self.locals.len());
+        let rules: usize = rendered.chains.values().map(Vec::len).sum();
+        let elements: usize = rendered.constant.values().map(|(_, elements)| elements.len()).sum();
+        let sets = rendered.constant.len() + rendered.dynamic.len();
+        (elements + pods * rendered.dynamic.len()) * ELEMENT_BYTES + rules * RULE_BYTES + sets * SET_BYTES
+    }
+
+    /// Why a policy allows nothing, if it allows less than it says.
+    pub(crate) fn problem(&self, key: &PolicyKey) -> Option<String> {
+        let crowded_out = || "its namespace or its node has too many rules of other policies already".to_owned();
+        let policy = self.policies.get(key)?;
+        policy.problem.clone().or_else(|| self.crowded_out.contains(key).then(crowded_out))
+    }
+
+    /// Tries policies again for which there was no room; answers which those were.
+    pub(crate) fn retry_crowded_out(&mut self) -> Vec<PolicyKey> {
+        let keys: Vec<_> = std::mem::take(&mut self.crowded_out).into_iter().collect();
+        for key in &keys {
+            if let Some(policy) = self.policies.remove(key) {
+                self.set_policy(key, Some(policy));
+            }
+        }
+        keys
+    }
+
     fn leave(&mut self, active: Active) {
+        if let Some(bytes) = self.bytes.get_mut(&active.namespace) {
+            *bytes = bytes.saturating_sub(active.bytes);
+            if *bytes == 0 {
+                self.bytes.remove(&active.namespace);
+            }
+        }
         for (_, rendered) in active.ways.values() {
             rendered.chains.keys().for_each(|name| self.wanted.leave_chain(name));
             rendered.constant.keys().for_each(|name| self.wanted.leave_set(name));

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use client::{Change, Grade};
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
 use nft::{Batch, Flow, Monitor, Nftables, Notification};
 use supervision::error_chain;
 use tokio::io::Interest;
@@ -199,6 +198,9 @@ impl Owner {
         for (key, policy) in std::mem::take(&mut self.refused) {
             self.model.set_policy(&key, Some(policy));
         }
+        for key in self.model.retry_crowded_out() {
+            self.tell_problem(&key);
+        }
         self.applied = None;
         self.compare_at = Instant::now() + SELF_CHECK;
     }
@@ -245,11 +247,15 @@ impl Owner {
             Event::Namespace(Change::Listed(all, _)) => {
                 let all = all.into_iter().map(|it| it.metadata);
                 let name = |it: &kube::api::ObjectMeta| it.name.clone().unwrap_or_default();
-                self.model.list_namespaces(all.map(|it| (name(&it), it.labels.unwrap_or_default())).collect());
+                let facts = |it: kube::api::ObjectMeta| {
+                    (name(&it), (it.labels.unwrap_or_default(), it.deletion_timestamp.is_some()))
+                };
+                self.model.list_namespaces(all.map(facts).collect());
             }
             Event::Namespace(Change::Changed(it)) => {
-                let name = it.metadata.name.unwrap_or_default();
-                self.model.set_namespace(name, it.metadata.labels.unwrap_or_default());
+                let (name, is_leaving) =
+                    (it.metadata.name.unwrap_or_default(), it.metadata.deletion_timestamp.is_some());
+                self.model.set_namespace(name, it.metadata.labels.unwrap_or_default(), is_leaving);
             }
             Event::Namespace(Change::Removed(it)) => {
                 self.model.remove_namespace(it.metadata.name.as_deref().unwrap_or_default());
@@ -257,7 +263,7 @@ impl Owner {
             Event::Policy(Change::Listed(all, _)) => {
                 self.refused.clear();
                 self.problems.clear();
-                let read = all.iter().map(|policy| (Policy::key(policy), self.read(policy)));
+                let read = all.iter().map(|policy| (Policy::key(policy), Policy::read(policy)));
                 let read: Vec<_> = read.collect();
                 self.model.list_policies(read.into_iter().collect());
                 all.iter().for_each(|policy| self.tell_problem(&Policy::key(policy)));
@@ -265,7 +271,7 @@ impl Owner {
             Event::Policy(Change::Changed(policy)) => {
                 let key = Policy::key(&policy);
                 self.refused.remove(&key);
-                let read = self.read(&policy);
+                let read = Policy::read(&policy);
                 self.model.set_policy(&key, Some(read));
                 self.tell_problem(&key);
             }
@@ -294,14 +300,9 @@ impl Owner {
         }
     }
 
-    fn read(&self, policy: &NetworkPolicy) -> Policy {
-        Policy::read(policy)
-    }
-
     /// Says once why a policy lets nobody through.
     fn tell_problem(&mut self, key: &PolicyKey) {
-        let problem = self.model.policy(key).and_then(|policy| policy.problem.clone());
-        let Some(problem) = problem else {
+        let Some(problem) = self.model.problem(key) else {
             self.problems.remove(key);
             return;
         };

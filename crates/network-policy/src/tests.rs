@@ -17,6 +17,7 @@ use crate::policy::Policy;
 use crate::selector::Labels;
 use crate::skeleton::Settings;
 
+mod beside_others;
 mod data_path;
 mod matrix;
 mod random;
@@ -65,7 +66,7 @@ impl Cluster {
         let mut model = Model::new(settings().dns_facts());
         let mut namespaces = BTreeMap::new();
         for name in ["x", "y", "z", "kube-system"] {
-            namespaces.insert(name.to_owned(), labels(&[("kubernetes.io/metadata.name", name)]));
+            namespaces.insert(name.to_owned(), (labels(&[("kubernetes.io/metadata.name", name)]), false));
         }
         model.list_namespaces(namespaces);
         model.list_policies(BTreeMap::new());

@@ -21,20 +21,20 @@ use crate::interpreter::link_of;
 use crate::skeleton::table;
 use crate::{Policies, PolicyError};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a packet is waited for that should not come.
-const BLOCKED: Duration = Duration::from_millis(500);
+pub(super) const BLOCKED: Duration = Duration::from_millis(500);
 
-fn ip(arguments: &str) {
+pub(super) fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A network namespace with a thread in it that does what it is told.
-struct Namespace(channel::Sender<Box<dyn FnOnce() + Send>>);
+pub(super) struct Namespace(channel::Sender<Box<dyn FnOnce() + Send>>);
 
 impl Namespace {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (work, works) = channel::channel::<Box<dyn FnOnce() + Send>>();
         std::thread::spawn(move || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -43,7 +43,7 @@ impl Namespace {
         Self(work)
     }
 
-    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+    pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (tell, told) = channel::channel();
         self.0.send(Box::new(move || drop(tell.send(work())))).unwrap();
         told.recv().unwrap()
@@ -52,12 +52,12 @@ impl Namespace {
 
 /// A pod of both families, wired as the runtime does it. It answers by TCP at ports 80 and 81 with the client's address, echoes
 /// by UDP at 80, and tells which datagrams came to 90.
-struct PodNamespace {
-    namespace: Namespace,
-    heard: channel::Receiver<u32>,
+pub(super) struct PodNamespace {
+    pub(super) namespace: Namespace,
+    pub(super) heard: channel::Receiver<u32>,
 }
 
-fn wire(number: u8) -> PodNamespace {
+pub(super) fn wire(number: u8) -> PodNamespace {
     let namespace = Namespace::new();
     let [ipv4, ipv6] = addresses(number);
     let link = link_of(ipv4);
@@ -115,14 +115,14 @@ fn wire(number: u8) -> PodNamespace {
     PodNamespace { namespace, heard }
 }
 
-fn call(to: String) -> Option<String> {
+pub(super) fn call(to: String) -> Option<String> {
     let to: SocketAddr = to.parse().unwrap();
     let mut stream = TcpStream::connect_timeout(&to, BLOCKED).ok()?;
     stream.set_read_timeout(Some(4 * BLOCKED)).unwrap();
     hear(&mut stream)
 }
 
-fn hear(stream: &mut TcpStream) -> Option<String> {
+pub(super) fn hear(stream: &mut TcpStream) -> Option<String> {
     let (mut said, mut byte) = (Vec::new(), [0]);
     while stream.read(&mut byte).ok()? == 1 && byte[0] != b'\n' {
         said.push(byte[0]);
@@ -131,9 +131,9 @@ fn hear(stream: &mut TcpStream) -> Option<String> {
 }
 
 /// A node with pods of namespaces `x` and `y`: x/a is 11, x/b 12, x/c 13, y/a 14 and y/b 15.
-struct Node {
-    policies: Policies,
-    pods: BTreeMap<&'static str, PodNamespace>,
+pub(super) struct Node {
+    pub(super) policies: Policies,
+    pub(super) pods: BTreeMap<&'static str, PodNamespace>,
     version: u64,
 }
 
@@ -186,32 +186,32 @@ impl Node {
         node
     }
 
-    async fn list(&mut self, policies: Vec<NetworkPolicy>) {
+    pub(super) async fn list(&mut self, policies: Vec<NetworkPolicy>) {
         let namespaces = ["x", "y", "kube-system"].map(|name| namespace(name, &[])).into();
         self.tell(Event::Namespace(Change::Listed(namespaces, None))).await;
         self.tell(Event::Policy(Change::Listed(policies, None))).await;
         self.tell(Event::Pod(Change::Listed(Vec::new(), None))).await;
     }
 
-    async fn tell(&self, event: Event) {
+    pub(super) async fn tell(&self, event: Event) {
         self.policies.events().send(event).await.unwrap();
     }
 
     /// Returns when what was told before is in force: events come before a later question in the same thread's order.
-    async fn admit(&mut self, uid: &str) -> Result<(), PolicyError> {
+    pub(super) async fn admit(&mut self, uid: &str) -> Result<(), PolicyError> {
         self.version += 1;
         let pod = object(uid, self.version);
         let addresses = addresses(number(uid));
         self.policies.handle().admit(uid, &pod, &addresses, &link_of(addresses[0])).await
     }
 
-    async fn apply(&mut self, of: &str, name: &str, spec: Value) {
+    pub(super) async fn apply(&mut self, of: &str, name: &str, spec: Value) {
         self.tell(Event::Policy(Change::Changed(policy(of, name, spec)))).await;
         self.settle().await;
     }
 
     /// Waits until all that was told is in force.
-    async fn settle(&mut self) {
+    pub(super) async fn settle(&mut self) {
         while self.policies.events().capacity() < self.policies.events().max_capacity() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -223,18 +223,18 @@ impl Node {
         self.policies.handle().admit(uid, &again, &addresses, &link_of(addresses[0])).await.unwrap();
     }
 
-    fn reaches(&self, from: &str, to: &str, port: u16) -> bool {
+    pub(super) fn reaches(&self, from: &str, to: &str, port: u16) -> bool {
         let to = SocketAddr::new(addresses(number(to))[0], port).to_string();
         self.pods[from].namespace.run(move || call(to)).is_some()
     }
 
-    fn reaches_by_ipv6(&self, from: &str, to: &str, port: u16) -> bool {
+    pub(super) fn reaches_by_ipv6(&self, from: &str, to: &str, port: u16) -> bool {
         let to = SocketAddr::new(addresses(number(to))[1], port).to_string();
         self.pods[from].namespace.run(move || call(to)).is_some()
     }
 }
 
-fn on_a_node<F: Future<Output = ()>>(test: impl FnOnce(Node) -> F + Send + 'static) {
+pub(super) fn on_a_node<F: Future<Output = ()>>(test: impl FnOnce(Node) -> F + Send + 'static) {
     let thread = std::thread::spawn(|| {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -245,7 +245,7 @@ fn on_a_node<F: Future<Output = ()>>(test: impl FnOnce(Node) -> F + Send + 'stat
     }
 }
 
-fn deny(types: &[&str]) -> Value {
+pub(super) fn deny(types: &[&str]) -> Value {
     json!({"podSelector": {}, "policyTypes": types})
 }
 
@@ -391,7 +391,7 @@ fn stream_of_answers_ends_when_its_client_is_not_allowed_any_more() {
     });
 }
 
-/// [NP-36] [NP-37] Nothing passes to or from a pod that is wired and not admitted, and none is admitted before policies are known.
+/// [NP-37] Nothing passes to or from a pod that is wired and not admitted, and none is admitted before policies are known.
 #[test]
 fn pod_that_is_not_admitted_neither_sends_nor_receives() {
     on_a_node(async |node| {

@@ -81,12 +81,12 @@ fn labels_of_a_namespace_are_followed_by_elements_alone() {
     cluster.apply("x", "p", json!({"podSelector": {}, "ingress": [{"from": team}]}));
     assert_eq!(cluster.reached("x/a", 80), "");
     cluster.model.wanted.touched = Default::default();
-    cluster.model.set_namespace("y".into(), labels(&[("team", "shop")]));
+    cluster.model.set_namespace("y".into(), labels(&[("team", "shop")]), false);
     assert_eq!(cluster.reached("x/a", 80), "y/a y/b y/c");
     let touched = &cluster.model.wanted.touched;
     assert!(touched.chains.is_empty() && touched.sets.is_empty());
     assert_eq!(touched.elements.len(), 6, "three pods with two addresses each");
-    cluster.model.set_namespace("y".into(), labels(&[]));
+    cluster.model.set_namespace("y".into(), labels(&[]), false);
     assert_eq!(cluster.reached("x/a", 80), "");
 }
 
@@ -132,7 +132,7 @@ fn blocks_mean_addresses_of_their_family_without_exceptions() {
     assert!(cluster.passes("x/a", "2001:db8::1", true, 6, 80) && !cluster.passes("x/a", "y/a", true, 6, 80));
 }
 
-/// [NP-19] [NP-20] A named port is the number that each pod has for it; a pod without it is not meant.
+/// [NP-19] A named port is the number that each pod has for it; a pod without it is not meant.
 #[test]
 fn named_port_is_the_number_of_each_pod() {
     let mut cluster = Cluster::new();
@@ -282,7 +282,7 @@ fn address_that_another_pod_has_opens_nothing_that_its_former_holder_could() {
     assert!(!locals.contains(&"x/b") && locals.contains(&"y/new"));
 }
 
-/// [NP-42] [NP-58] A pod that leaves keeps its policies, and is a peer, until its address is released; one that is over is no peer.
+/// [NP-42] A pod that leaves keeps its policies, and is a peer, until its address is released; one that is over is no peer.
 #[test]
 fn pod_that_leaves_keeps_its_policies_until_its_address_is_released() {
     let mut cluster = Cluster::new();
@@ -291,9 +291,6 @@ fn pod_that_leaves_keeps_its_policies_until_its_address_is_released() {
     cluster.model.remove_pod("x/a");
     cluster.model.remove_pod("x/b");
     assert_eq!(cluster.reached("x/a", 80), "x/b", "both are still here");
-    cluster.model.remove_namespace("x");
-    assert_eq!(cluster.reached("x/a", 80), "x/b");
-    cluster.model.set_namespace("x".into(), labels(&[]));
     let mut over = cluster.facts("x", "b");
     over.status.as_mut().unwrap().phase = Some("Succeeded".into());
     cluster.model.set_pod("x/b", crate::facts::PodFacts::of(&over), 900);
@@ -302,6 +299,50 @@ fn pod_that_leaves_keeps_its_policies_until_its_address_is_released() {
     cluster.model.release("x/a");
     let to_pods = (nft::Family::Ip, crate::model::TO_PODS.to_owned());
     assert_eq!(cluster.model.wanted.tables.elements[&to_pods].len(), 5);
+}
+
+/// [NP-58] A namespace goes with all that is in it: its pods are isolated to their end, whatever goes first.
+#[test]
+fn pods_of_a_namespace_that_is_deleted_stay_isolated() {
+    let mut cluster = Cluster::new();
+    cluster.apply("x", "deny", json!({"podSelector": {}}));
+    cluster.model.set_namespace("x".into(), labels(&[]), true);
+    cluster.model.set_policy(&("x".into(), "deny".into()), None);
+    cluster.model.list_policies(Default::default());
+    assert_eq!(cluster.reached("x/a", 80), "");
+    for name in ["a", "b", "c"] {
+        cluster.model.remove_pod(&format!("x/{name}"));
+    }
+    assert_eq!(cluster.reached("x/a", 80), "", "their containers are still here");
+    cluster.model.remove_namespace("x");
+    assert!(cluster.model.wanted.tables.chains.is_empty());
+    cluster.model.set_namespace("x".into(), labels(&[]), false);
+    assert_eq!(cluster.reached("x/a", 80), ALL_BUT_X_A, "another namespace of the name");
+}
+
+/// A namespace with more rules than there is room for closes pods of its own, and nobody else's.
+#[test]
+fn namespace_with_too_many_rules_closes_its_own_pods_alone() {
+    let mut cluster = Cluster::new();
+    cluster.apply("y", "friends", json!({"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}]}));
+    let rules: Vec<_> = (1..=1_000).map(|port| json!({"ports": [{"port": port}]})).collect();
+    for number in 0..30 {
+        // Each of them is another text.
+        let rules: Vec<_> = rules.iter().skip(number).collect();
+        cluster.apply("x", &format!("p{number:02}"), json!({"podSelector": {}, "ingress": rules}));
+    }
+    let problem = |cluster: &Cluster, name: &str| cluster.model.problem(&("x".into(), name.into()));
+    assert!(problem(&cluster, "p00").is_none() && problem(&cluster, "p29").is_some());
+    assert!(cluster.passes("z/a", "x/a", false, 6, 1_000), "the first ones count");
+    assert_eq!(cluster.reached("y/a", 80), "y/b y/c");
+    for number in 0..29 {
+        cluster.model.set_policy(&("x".into(), format!("p{number:02}")), None);
+    }
+    assert!(cluster.model.retry_crowded_out().contains(&("x".into(), "p29".into())));
+    assert_eq!(problem(&cluster, "p29"), None, "there is room");
+    let closed = cluster.model.wanted.tables.clone();
+    cluster.model.set_policy(&("x".into(), "p29".into()), None);
+    assert!(cluster.model.wanted.tables.chains.len() < closed.chains.len());
 }
 
 /// [NP-55] Only policies that select pods of this node are in its tables.

@@ -120,7 +120,8 @@ impl Objects {
         let pods = self.pods.iter().map(|(uid, (pod, version))| (uid.clone(), (PodFacts::of(pod), *version)));
         model.list_pods(pods.collect());
         model.list_policies(self.policies.iter().map(|(key, policy)| (key.clone(), Policy::read(policy))).collect());
-        model.list_namespaces(self.namespaces.clone());
+        let standing = |(name, labels): (&String, &Labels)| (name.clone(), (labels.clone(), false));
+        model.list_namespaces(self.namespaces.iter().map(standing).collect());
         model
     }
 }
@@ -159,7 +160,7 @@ fn rules_of_random_clusters_are_those_of_a_fresh_look_and_agree_with_the_judge()
                     let namespace = *dice.of(&["x", "y", "z"]);
                     let team = *dice.of(&["red", "blue"]);
                     let of = if dice.chance(50) { labels(&[("team", team)]) } else { labels(&[]) };
-                    cluster.model.set_namespace(namespace.into(), of.clone());
+                    cluster.model.set_namespace(namespace.into(), of.clone(), false);
                     objects.namespaces.insert(namespace.into(), of);
                 }
                 _ => {

@@ -8,6 +8,7 @@ mod hostile;
 mod inside;
 mod local_user;
 mod log_reader;
+mod network_policy;
 mod node_resources;
 mod pressure;
 mod probes;
