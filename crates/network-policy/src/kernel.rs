@@ -221,11 +221,26 @@ pub(crate) fn read(
     Ok(Some(tables))
 }
 
+/// Writes what is always there, and takes it back: whether this kernel can do it.
+pub(crate) fn trial_of_skeleton(settings: &Settings) -> Batch {
+    let mut batch = Batch::new();
+    for family in FAMILIES {
+        let spec = TableSpec { table: trial_table(settings, family), ..skeleton(settings, family) };
+        batch.replace_table(&spec);
+        batch.delete_table(&spec.table);
+    }
+    batch
+}
+
+fn trial_table(settings: &Settings, family: nft::Family) -> Table {
+    Table::new(family, format!("{}-trial", settings.prefix))
+}
+
 /// Writes what a policy needs, and takes it back: whether the kernel takes it.
 pub(crate) fn trial(batch: &mut Batch, settings: &Settings, of: &[&Rendered]) {
     let name = |name: &str| format!("trial_{name}");
     for family in FAMILIES {
-        let table = Table::new(family, format!("{}-trial", settings.prefix));
+        let table = trial_table(settings, family);
         batch.remove_table(&table);
         batch.add_table(&table);
         for rendered in of {

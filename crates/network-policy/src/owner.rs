@@ -61,7 +61,8 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn open(settings: Settings, holders: Holders) -> Result<Self, nft::Error> {
-        let nftables = Nftables::open()?;
+        let mut nftables = Nftables::open()?;
+        nftables.commit(kernel::trial_of_skeleton(&settings))?;
         let (tell, flows) = mpsc::unbounded_channel();
         let flow_requests = flows::start(move |flows| drop(tell.send(flows)));
         let unknown = holders();
