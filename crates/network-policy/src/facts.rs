@@ -32,6 +32,15 @@ impl Protocol {
         Self::ALL.into_iter().find(|protocol| protocol.number() == number)
     }
 
+    /// What the API calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+
     /// The one that the API calls so; TCP if it says nothing.
     pub(crate) fn of_name(name: Option<&str>) -> Option<Self> {
         match name {

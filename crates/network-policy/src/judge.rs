@@ -1,7 +1,7 @@
 //! Says who may reach whom, from the objects alone. What the kernel does is compared with this, and connections that are
 //! there already are judged by it when policies change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::facts::{PodFacts, Protocol};
@@ -23,8 +23,8 @@ pub(crate) struct Packet {
 pub(crate) struct World<'a> {
     pub(crate) namespaces: &'a BTreeMap<String, Labels>,
     pub(crate) policies: &'a BTreeMap<PolicyKey, Policy>,
-    /// Whoever has addresses and is not over.
-    pub(crate) peers: Vec<(&'a PodFacts, BTreeSet<IpAddr>)>,
+    /// Whoever is not over, by address.
+    pub(crate) peers: BTreeMap<IpAddr, Vec<&'a PodFacts>>,
     /// The pods of this node, by their addresses.
     pub(crate) subjects: BTreeMap<IpAddr, &'a PodFacts>,
 }
@@ -32,11 +32,16 @@ pub(crate) struct World<'a> {
 impl World<'_> {
     /// Whether the packet may pass this node.
     pub(crate) fn lets_pass(&self, packet: Packet) -> bool {
+        self.refuses(packet).is_none()
+    }
+
+    /// Whose policies refuse the packet, if it may not pass.
+    pub(crate) fn refuses(&self, packet: Packet) -> Option<(IpAddr, Way)> {
         if packet.source == packet.destination {
-            return true;
+            return None;
         }
-        let passes = |of: IpAddr, way| self.subjects.get(&of).is_none_or(|pod| self.passes(pod, way, packet));
-        passes(packet.source, Way::Egress) && passes(packet.destination, Way::Ingress)
+        let ends = [(packet.source, Way::Egress), (packet.destination, Way::Ingress)];
+        ends.into_iter().find(|(of, way)| self.subjects.get(of).is_some_and(|pod| !self.passes(pod, *way, packet)))
     }
 
     fn passes(&self, subject: &PodFacts, way: Way, packet: Packet) -> bool {
@@ -85,6 +90,6 @@ impl World<'_> {
     }
 
     fn at(&self, address: IpAddr) -> impl Iterator<Item = &PodFacts> {
-        self.peers.iter().filter(move |(_, addresses)| addresses.contains(&address)).map(|(pod, _)| *pod)
+        self.peers.get(&address).into_iter().flatten().copied()
     }
 }

@@ -13,6 +13,7 @@
 
 #![warn(missing_docs)]
 
+mod denied;
 mod driver;
 mod facts;
 mod flows;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use nft::{Family, concatenated};
 
 use crate::facts::{NamedPort, PodFacts};
@@ -153,6 +154,11 @@ impl Model {
 
     pub(crate) fn policy(&self, key: &PolicyKey) -> Option<&Policy> {
         self.policies.get(key)
+    }
+
+    /// Whether a policy selects a local pod.
+    pub(crate) fn is_any_active(&self) -> bool {
+        !self.active.is_empty()
     }
 
     /// The policies that select local pods.
@@ -304,6 +310,23 @@ impl Model {
         std::mem::take(&mut self.locals)
     }
 
+    /// The pod at that address and the names of the policies that isolate it that way.
+    pub(crate) fn isolated_by(&self, address: IpAddr, way: Way) -> Option<(ObjectReference, Vec<String>)> {
+        let (uid, local) = self.locals.iter().find(|(_, local)| local.addresses.contains(&address))?;
+        let facts = local.facts.as_ref()?;
+        let isolates = |key: &&PolicyKey| self.policies.get(*key).is_some_and(|policy| policy.allowed(way).is_some());
+        let names = local.selected.iter().filter(isolates).map(|(_, name)| name.clone()).collect();
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(facts.namespace.clone()),
+            name: Some(facts.name.clone()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        };
+        Some((about, names))
+    }
+
     /// Everything that policies look at.
     pub(crate) fn world(&self) -> World<'_> {
         let mut locals: Vec<_> = self.locals.values().collect();
@@ -312,12 +335,11 @@ impl Model {
         let subjects = locals.iter().filter_map(|local| Some((of(local), local.facts.as_ref()?)));
         let subjects = subjects.flat_map(|(addresses, facts)| addresses.into_iter().map(move |it| (it, facts)));
         let uids: BTreeSet<_> = self.pods.keys().chain(self.locals.keys()).collect();
-        World {
-            namespaces: &self.namespaces,
-            policies: &self.policies,
-            peers: uids.into_iter().filter_map(|uid| self.peer(uid)).collect(),
-            subjects: subjects.collect(),
+        let mut peers: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (pod, addresses) in uids.into_iter().filter_map(|uid| self.peer(uid)) {
+            addresses.into_iter().for_each(|address| peers.entry(address).or_default().push(pod));
         }
+        World { namespaces: &self.namespaces, policies: &self.policies, peers, subjects: subjects.collect() }
     }
 
     /// A pod that others may mean, and where it is; `None` if policies mean nobody by it.

@@ -15,6 +15,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
+use crate::denied::{LOOK_EVERY, Told};
 use crate::driver::{Event, Holders};
 use crate::facts::PodFacts;
 use crate::flows::{self, FlowRequest};
@@ -22,7 +23,8 @@ use crate::handle::{Answer, PolicyError, Request, version};
 use crate::kernel;
 use crate::model::Model;
 use crate::policy::{Policy, PolicyKey};
-use crate::skeleton::{Settings, own_tables, removal};
+use crate::render::FAMILIES;
+use crate::skeleton::{DENIED, Settings, own_tables, removal, table};
 use crate::wanted::{Tables, Touched};
 
 /// How long events wait for others after a commit.
@@ -53,6 +55,8 @@ pub(crate) struct Owner {
     compare_at: Instant,
     recorder: Option<client::Recorder>,
     problems: BTreeMap<PolicyKey, String>,
+    told: Told,
+    look_at: Instant,
     flow_requests: std::sync::mpsc::Sender<FlowRequest>,
     flows: mpsc::UnboundedReceiver<Vec<Flow>>,
     sweep_at: Option<Instant>,
@@ -79,6 +83,8 @@ impl Owner {
             compare_at: Instant::now() + SELF_CHECK,
             recorder: None,
             problems: BTreeMap::new(),
+            told: Told::default(),
+            look_at: Instant::now() + LOOK_EVERY,
             flow_requests,
             flows,
             sweep_at: None,
@@ -117,7 +123,8 @@ impl Owner {
         let mut last = Instant::now().checked_sub(COALESCE).unwrap_or_else(Instant::now);
         let mut due: Option<Instant> = None;
         loop {
-            let wake = due.into_iter().chain(self.sweep_at).chain([self.compare_at]).min();
+            let look_at = self.model.is_any_active().then_some(self.look_at);
+            let wake = due.into_iter().chain(self.sweep_at).chain(look_at).chain([self.compare_at]).min();
             let sleep = async {
                 match wake {
                     Some(wake) => tokio::time::sleep_until(wake.into()).await,
@@ -171,6 +178,10 @@ impl Owner {
             if self.compare_at <= now {
                 self.compare();
                 due = Some(now);
+            }
+            if self.look_at <= now && self.model.is_any_active() {
+                self.tell_denied(now);
+                self.look_at = now + LOOK_EVERY;
             }
             if self.sweep_at.is_some_and(|at| at <= now) {
                 self.sweep_at = None;
@@ -321,6 +332,21 @@ impl Owner {
             };
             let message = format!("{problem}; the pods that it selects are isolated, and it allows nothing");
             recorder.tell(about, Grade::Warning, "PolicyNotEnforced", message);
+        }
+    }
+
+    /// Tells whom policies have refused since the last look.
+    fn tell_denied(&mut self, now: Instant) {
+        let (Some(recorder), true) = (&self.recorder, self.applied.is_some()) else { return };
+        let mut refused = Vec::new();
+        for family in FAMILIES {
+            match self.nftables.elements(&table(&self.settings, family), DENIED) {
+                Ok(elements) => refused.extend(elements.into_iter().map(|element| element.key)),
+                Err(error) => tracing::debug!(error = error_chain(&error), "cannot read who was refused"),
+            }
+        }
+        for (about, words) in self.told.news(&self.model, &refused, now) {
+            recorder.tell(about, Grade::Warning, "PolicyDenied", words);
         }
     }
 
