@@ -15,6 +15,7 @@ use crate::cluster_dns::ClusterDns;
 use crate::config::{Config, VERSION};
 use crate::data_dir;
 use crate::instance::Instance;
+use crate::network_policy::NetworkPolicies;
 use crate::status::Leaving;
 use crate::traffic::{NodeTraffic, other_proxies};
 
@@ -26,6 +27,8 @@ pub(crate) struct Machine {
     pub runtime: Arc<Embedded>,
     /// Where Services lead; none if this kernel cannot route them.
     pub proxy: Option<Proxy>,
+    /// Who may reach whom.
+    policies: NetworkPolicies,
     /// Who steers the traffic of pods, with the place where the number of other proxies is told.
     steering: Option<(NodeTraffic, watch::Sender<Option<u32>>)>,
     node_name: String,
@@ -53,6 +56,11 @@ impl Machine {
         }
     }
 
+    /// Enforces NetworkPolicies as `client` tells of them. `sees_all_pods` unless it may read those of this node only.
+    pub(crate) fn enforce_policies(&self, client: kube::Client, sees_all_pods: bool) {
+        self.policies.follow(client, &self.node_name, sees_all_pods);
+    }
+
     /// Who steers the traffic of pods, if anybody does.
     pub(crate) fn traffic(&self) -> Option<NodeTraffic> {
         self.steering.as_ref().map(|(traffic, _)| traffic.clone())
@@ -65,8 +73,9 @@ impl Machine {
         }
     }
 
-    /// Takes the rules of Services away, for good.
+    /// Takes the rules of Services and NetworkPolicies away, for good.
     pub(crate) async fn remove_services(&self) -> Result<()> {
+        self.policies.remove().await?;
         match &self.proxy {
             Some(proxy) => {
                 let closed = proxy.close().await;
@@ -99,6 +108,7 @@ impl Machine {
         let runtime = Arc::new(runtime);
         let proxy = open_proxy(config, runtime.network().link_prefix());
         let dns = ClusterDns::start(config, server, proxy.is_some()).await;
+        let policies = NetworkPolicies::open(config, &runtime, &dns);
         let data_dir = dir.join("node");
         let memory =
             MemoryVolumes::open(&data_dir.join("memory")).context("cannot mount the memory that volumes are in")?;
@@ -114,6 +124,7 @@ impl Machine {
             Some((traffic, _)) => Arc::new(traffic.clone()),
             None => Arc::new(node::NoTraffic),
         };
+        let traffic = policies.guard(traffic, &runtime);
         let settings = NodeConfig {
             name: config.node_name.clone(),
             address: config.node_address(),
@@ -138,7 +149,16 @@ impl Machine {
             takes_on_pods: config.serves,
         };
         let node = Node::start(settings, runtime.clone(), client).await.context("cannot start the node")?;
-        Ok(Self { node, runtime, proxy, steering, dns, node_name: config.node_name.clone(), data_dir: dir.clone() })
+        Ok(Self {
+            node,
+            runtime,
+            proxy,
+            policies,
+            steering,
+            dns,
+            node_name: config.node_name.clone(),
+            data_dir: dir.clone(),
+        })
     }
 }
 

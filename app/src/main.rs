@@ -14,6 +14,7 @@ mod logind;
 mod machine;
 mod membership;
 mod memory;
+mod network_policy;
 mod node_command;
 mod notify;
 mod platform;

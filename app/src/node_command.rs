@@ -86,6 +86,7 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
     let starting = Machine::start(&config, &instance, membership.client()?, Some(port), None);
     let mut machine = config.remember_during(&instance.dir, starting).await?;
     machine.route_services(membership.client()?, false);
+    machine.enforce_policies(membership.client()?, false);
     machine.dns.follow(membership.client()?);
     let streams = tokio::spawn(streams::listen(listener, tls, machine.node.containers()));
     // A node serves few; what its start needed goes back all the same.

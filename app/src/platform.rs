@@ -33,6 +33,7 @@ impl StartedPlane {
         }
         if config.serves {
             machine.route_services(plane.client_as(Identity::new("system:kube-proxy", &[])), true);
+            machine.enforce_policies(plane.client_as(Identity::service_account("kube-system", "network-policy")), true);
             machine.dns.follow(plane.client_as(Identity::service_account("kube-system", "kube-dns")));
             plane.start_controllers(config.controllers);
         }

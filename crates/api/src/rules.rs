@@ -22,6 +22,7 @@ pub(crate) mod lease;
 pub(crate) mod metadata;
 pub(crate) mod names;
 pub(crate) mod namespace;
+pub(crate) mod network_policy;
 pub(crate) mod node;
 pub(crate) mod plain;
 pub(crate) mod pod;

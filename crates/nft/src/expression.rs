@@ -16,6 +16,11 @@ impl Register {
         Self(number)
     }
 
+    /// Which of the sixteen it is.
+    pub const fn index(self) -> u8 {
+        self.0
+    }
+
     fn number(self) -> u32 {
         const FIRST_OF_FOUR_BYTES: u32 = 8;
         FIRST_OF_FOUR_BYTES + u32::from(self.0)

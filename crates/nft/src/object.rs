@@ -191,13 +191,15 @@ pub enum Field {
     Port,
     /// A 32-bit number in the machine's order.
     Number,
+    /// The name of a link, filled up with zeros to sixteen bytes.
+    LinkName,
 }
 
 impl Field {
     fn bytes(self) -> usize {
         match self {
             Self::Ipv4Address | Self::Number => 4,
-            Self::Ipv6Address => 16,
+            Self::Ipv6Address | Self::LinkName => 16,
             Self::Protocol => 1,
             Self::Port => 2,
         }
@@ -207,6 +209,7 @@ impl Field {
     fn code(self) -> u32 {
         match self {
             Self::Number => 19,
+            Self::LinkName => 41,
             Self::Ipv4Address => 7,
             Self::Ipv6Address => 8,
             Self::Protocol => 12,

@@ -5,6 +5,7 @@
 //! steers. Where nothing does, [`NoTraffic`] says so, and the rules go on without.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -47,6 +48,13 @@ pub trait Traffic: fmt::Debug + Send + Sync {
     /// The pod is asked to leave: who lists it from now on sends it no new connections while others can take them. Answers how it is
     /// reached at this moment, if that is known: what was told may be older.
     fn leaves(&self, pod: &Pod) -> Option<Routes>;
+
+    /// Lets packets of a pod pass that has got these addresses. Answered when the rules that hold for it are in force, and until then
+    /// nothing of the pod is started; else with a sentence why they are not, and it is asked again with the next try.
+    fn admit(&self, pod: &Pod, addresses: &[IpAddr]) -> BoxFuture<'static, Result<(), String>> {
+        let (_, _) = (pod, addresses);
+        futures::future::ready(Ok(())).boxed()
+    }
 
     /// A leaving pod's barrier was opened, for this reason (the reason of its condition `adieu.dev/TrafficDrained`).
     fn released(&self, reason: &str);

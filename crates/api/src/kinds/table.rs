@@ -594,7 +594,7 @@ pub(super) static ROWS: &[Row] = &[
         short_names: &["netpol"],
         has_generation: true,
         collection: "networkpolicies.networking.k8s.io",
-        rules: &rules::plain::NetworkPolicyRules,
+        rules: &rules::network_policy::NetworkPolicyRules,
         ..PLAIN
     },
     Row {

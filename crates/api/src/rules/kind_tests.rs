@@ -451,7 +451,7 @@ fn objects_that_nothing_acts_on_are_stored_with_a_warning() {
     let warned = |plural: &str, object: Value| kind(plural).rules.warnings(&object);
     let text = |kind: &str| vec![format!("{kind} is stored, but nothing in this cluster acts on it")];
     assert_eq!(warned("ingresses", json!({})), text("Ingress"));
-    assert_eq!(warned("networkpolicies", json!({})), text("NetworkPolicy"));
+    assert_eq!(warned("networkpolicies", json!({})), Vec::<String>::new());
     assert_eq!(warned("csidrivers", json!({})), text("CSIDriver"));
     assert!(warned("storageclasses", json!({"provisioner": "ebs.csi.aws.com"}))[0].contains("ebs.csi.aws.com"));
     for own in ["adieu.dev/local-path", "kubernetes.io/no-provisioner"] {

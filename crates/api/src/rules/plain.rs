@@ -1,8 +1,8 @@
-//! Kinds served as data, whose controllers live elsewhere: autoscalers, ingresses, network policies.
+//! Kinds served as data, whose controllers live elsewhere: autoscalers, ingresses.
 
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler as OldAutoscaler;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use serde_json::{Value, json};
 
 use super::served::stored_only;
@@ -175,35 +175,5 @@ impl Rules for IngressClassRules {
 
     fn warnings(&self, _object: &Value) -> Vec<String> {
         stored_only("IngressClass")
-    }
-}
-
-pub(crate) struct NetworkPolicyRules;
-
-impl Rules for NetworkPolicyRules {
-    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
-        typed_as::<NetworkPolicy>(object)
-    }
-
-    fn default(&self, object: &mut Value) {
-        let egress = object["spec"]["egress"].is_array();
-        let spec = meta::child_mut(object, "spec");
-        if spec.get("policyTypes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-            let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-            spec.insert("policyTypes".to_owned(), types);
-        }
-    }
-
-    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
-        selector::validate(&object["spec"]["podSelector"], "spec.podSelector", causes);
-        for kind in list(&object["spec"], "policyTypes").iter().filter_map(Value::as_str) {
-            if !["Egress", "Ingress"].contains(&kind) {
-                causes.push(Cause::not_supported("spec.policyTypes", kind, &["Egress", "Ingress"]));
-            }
-        }
-    }
-
-    fn warnings(&self, _object: &Value) -> Vec<String> {
-        stored_only("NetworkPolicy")
     }
 }

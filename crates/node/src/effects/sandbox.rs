@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{EventKind, Input};
-use runtime_api::{Runtime, SandboxSpec};
+use runtime_api::{Runtime, Sandbox, SandboxSpec};
 
 use supervision::error_chain;
 use tracing::{info, warn};
 
-use super::breaking::{PART, caught};
+use super::breaking::{PART, asked, caught};
 use super::{PodContext, lock};
 use crate::record::PodFact;
 use crate::translate::container::RunFacts;
@@ -46,6 +46,10 @@ impl<R: Runtime> PodContext<R> {
         }
         match sandbox {
             Ok(sandbox) => {
+                if let Err(message) = self.admit(&pod, &sandbox).await {
+                    self.emit(None, EventKind::Warning, "PolicyNotReady", message.clone());
+                    return self.answer(Input::SandboxFailed { message }).await;
+                }
                 for message in ports_not_mapped(&pod).into_iter().chain(unmet::of_pod(&pod)) {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
                 }
@@ -57,6 +61,14 @@ impl<R: Runtime> PodContext<R> {
                 self.answers.send_with(fact, Input::SandboxReady).await;
             }
             Err(error) => self.answer(Input::SandboxFailed { message: error_chain(&error) }).await,
+        }
+    }
+
+    /// Waits until the rules of the pod's traffic are in force; one on its node's network has none.
+    async fn admit(&self, pod: &Pod, sandbox: &Sandbox) -> Result<(), String> {
+        match sandbox.ips.as_slice() {
+            [] => Ok(()),
+            addresses => asked(self.tools.traffic.admit(pod, addresses)).await,
         }
     }
 

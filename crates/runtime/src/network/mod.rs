@@ -221,6 +221,12 @@ impl Network {
         self.inner.range.node_address()
     }
 
+    /// The host-side link of a pod that has an address.
+    pub fn link(&self, pod: &PodUid) -> Option<String> {
+        let address = self.inner.ipam().address(pod)?;
+        v4(address).ok().map(|address| self.inner.names.link(address))
+    }
+
     /// What the names of all host-side links of this instance begin with.
     pub fn link_prefix(&self) -> &str {
         &self.inner.names.prefix

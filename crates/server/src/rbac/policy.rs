@@ -132,6 +132,7 @@ fn bindings() -> Vec<(&'static str, Value)> {
         ("system:kube-controller-manager", user("system:kube-controller-manager")),
         ("system:node-proxier", user("system:kube-proxy")),
         ("system:kube-dns", account("kube-dns")),
+        ("system:network-policy", account("network-policy")),
     ];
     bindings.extend(controllers().into_iter().map(|(name, role, _)| (role, account(name))));
     bindings
@@ -303,6 +304,15 @@ fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
             None,
         ),
         (
+            "system:network-policy",
+            vec![
+                on(&["list", "watch"], &[""], &["namespaces", "pods"]),
+                on(&["list", "watch"], &["networking.k8s.io"], &["networkpolicies"]),
+                on(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
+            ],
+            None,
+        ),
+        (
             "system:node-proxier",
             vec![
                 on(&READ, &[""], &["endpoints", "nodes", "services"]),
@@ -327,8 +337,10 @@ fn node() -> Vec<Value> {
         on(&["get", "create", "update", "patch", "delete"], &["coordination.k8s.io"], &["leases"]),
         on(&READ, &["node.k8s.io"], &["runtimeclasses"]),
         on(&["get"], &["", "apps"], &["replicationcontrollers/scale", "replicasets/scale", "deployments/scale"]),
-        // Its own proxy and resolver.
+        // Its own proxy, resolver and policies.
         on(&["list", "watch"], &["discovery.k8s.io"], &["endpointslices"]),
+        on(&["list", "watch"], &[""], &["namespaces"]),
+        on(&["list", "watch"], &["networking.k8s.io"], &["networkpolicies"]),
     ]
 }
 

@@ -9,6 +9,7 @@ mod inside;
 mod load;
 mod local_user;
 mod log_reader;
+mod network_policy;
 mod node_resources;
 mod pressure;
 mod probes;
