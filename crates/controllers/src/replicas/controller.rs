@@ -18,7 +18,7 @@ use super::set::{ReplicaSetView, SetKind, SetStatus};
 use super::victims::{Replica, deletion_cost, victims};
 use crate::availability::{Since, available_at, ready_since};
 use crate::controller_ref::{Candidate, Claim, Owner, claim, controller_of};
-use crate::objects::Objects;
+use crate::objects::{Objects, owner_word};
 use crate::pod::PodView;
 use crate::pod_control::{BURST, PodRef};
 use crate::pod_names::{self, NameOrder, UsedNumbers};
@@ -162,12 +162,14 @@ struct Claimed<'a> {
 impl Replicas {
     pub(crate) fn new(kind: SetKind) -> Self {
         let pods = Objects::new([
-            |pod: &PodFacts| pod.controller.clone(),
+            |pod: &PodFacts| pod.controller.as_ref().map(|uid| owner_word(&pod.namespace, uid)),
             |pod: &PodFacts| pod.controller.is_none().then(|| Arc::clone(&pod.namespace)),
         ]);
         let sets = Objects::new([
-            |set: &Arc<ReplicaSetView>| set.metadata.namespace.as_deref().map(Arc::from),
-            |set: &Arc<ReplicaSetView>| controller_of(&set.metadata).map(|owner| owner.uid.as_str().into()),
+            |set: &Arc<ReplicaSetView>| Some(set.namespace().into()),
+            |set: &Arc<ReplicaSetView>| {
+                controller_of(&set.metadata).map(|owner| owner_word(set.namespace(), &owner.uid))
+            },
         ]);
         Self { kind, pods, sets, memory: BTreeMap::new() }
     }
@@ -205,13 +207,15 @@ impl Replicas {
     fn pod_gone(&mut self, uid: &str, woken: &mut BTreeSet<Uid>) {
         if let Some(old) = self.pods.remove(uid) {
             self.concerned(&old, woken);
+            && self.sets.get(set).is_some_and(|it| *it.namespace() == *facts.namespace)
         }
     }
 
     fn set_seen(&mut self, set: Arc<ReplicaSetView>, woken: &mut BTreeSet<Uid>) {
         let Some(uid) = set.uid().map(Uid::from) else { return };
         if !self.memory.contains_key(&uid) {
-            let there = self.pods.under(BY_CONTROLLER, &uid).filter_map(|(_, pod)| number_of(&uid, &pod.name));
+            let own = self.pods.owned(BY_CONTROLLER, set.namespace(), &uid);
+            let there = own.filter_map(|(_, pod)| number_of(&uid, &pod.name));
             let used = UsedNumbers::starting(there);
             self.memory.insert(Arc::clone(&uid), Memory { used, ..Memory::default() });
         }
@@ -226,10 +230,8 @@ impl Replicas {
 
     fn claimed(&self, uid: &Uid, set: &ReplicaSetView) -> Claimed<'_> {
         let mut claimed = Claimed { active: Vec::new(), terminating: 0, adopt: Vec::new(), release: Vec::new() };
-        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        let orphans = self.pods.under(ORPHANS, namespace).filter(|(_, pod)| pod.is_active());
-        // An owner is in the namespace of what it owns, whatever a reference says.
-        let own = self.pods.under(BY_CONTROLLER, uid).filter(|(_, pod)| *pod.namespace == *namespace);
+        let orphans = self.pods.under(ORPHANS, set.namespace()).filter(|(_, pod)| pod.is_active());
+        let own = self.pods.owned(BY_CONTROLLER, set.namespace(), uid);
         for (pod_uid, pod) in own.chain(orphans) {
             let matches = takes(&set.spec.selector, |key| pod.label(key));
             if !pod.is_active() {
@@ -301,13 +303,12 @@ impl Replicas {
             .collect();
         // All sets of one Deployment count together; a set of its own counts for itself.
         let family: Vec<&Uid> = match controller_of(&set.metadata) {
-            Some(owner) => self.sets.under(SIBLINGS, &owner.uid).map(|(uid, _)| uid).collect(),
+            Some(owner) => self.sets.owned(SIBLINGS, set.namespace(), &owner.uid).map(|(uid, _)| uid).collect(),
             None => vec![uid],
         };
         let mut siblings: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, pod) in family.into_iter().flat_map(|uid| self.pods.under(BY_CONTROLLER, uid)) {
-            let is_here = set.metadata.namespace.as_deref() == Some(&*pod.namespace);
-            if let Some(node) = pod.node.as_deref().filter(|_| is_here && pod.is_active()) {
+        for (_, pod) in family.into_iter().flat_map(|uid| self.pods.owned(BY_CONTROLLER, set.namespace(), uid)) {
+            if let Some(node) = pod.node.as_deref().filter(|_| pod.is_active()) {
                 *siblings.entry(node).or_default() += 1;
             }
         }
