@@ -6,7 +6,7 @@ use std::sync::Arc;
 use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan, Rank};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 
@@ -21,6 +21,7 @@ use crate::volume_objects::VolumeInput;
 pub(super) enum Input {
     Pods(WatchUpdate<Arc<PodView>>),
     Nodes(WatchUpdate<Arc<Node>>),
+    Namespaces(WatchUpdate<Arc<Namespace>>),
     Budgets(WatchUpdate<Arc<PodDisruptionBudget>>),
     Volumes(VolumeInput),
 }
@@ -103,6 +104,9 @@ impl Controller for Scheduler {
             Input::Nodes(WatchUpdate::Listed(nodes)) => planner.all_nodes(&nodes),
             Input::Nodes(WatchUpdate::Changed(node)) => planner.node_seen(&node),
             Input::Nodes(WatchUpdate::Removed(node)) => planner.node_gone(&node.name_any()),
+            Input::Namespaces(WatchUpdate::Listed(all)) => planner.all_namespaces(&all),
+            Input::Namespaces(WatchUpdate::Changed(it)) => planner.namespace_seen(&it),
+            Input::Namespaces(WatchUpdate::Removed(it)) => planner.namespace_gone(&it.name_any()),
             Input::Volumes(input) => planner.volumes_seen(input),
             Input::Budgets(WatchUpdate::Listed(budgets)) => planner.all_budgets(&budgets),
             Input::Budgets(WatchUpdate::Changed(budget)) => planner.budget_seen(&budget),
