@@ -191,7 +191,7 @@ fn a_negative_grace_reads_as_one_second() {
 #[test]
 fn a_pod_that_could_never_run_is_refused() {
     type Change = fn(&mut Value);
-    let cases: [(Change, &str); 12] = [
+    let cases: [(Change, &str); 16] = [
         (
             |spec| spec["securityContext"] = json!({"sysctls": [{"name": "foo-", "value": "a"}, {"name": "kernel.shmmax", "value": "1"}, {"name": "bar..", "value": "2"}]}),
             "spec.securityContext.sysctls[0].name: Invalid value: \"foo-\": must have at most 253 characters and match regex",

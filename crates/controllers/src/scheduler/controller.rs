@@ -185,15 +185,24 @@ mod tests {
     fn pod(uid: &str, priority: usize, cpus: usize, node: Option<&str>) -> Arc<PodView> {
         let container = json!({ "name": "a", "resources": { "requests": { "cpu": cpus.to_string() } } });
         Arc::new(
-            serde_json::from_value(json!({ "metadata": { "name": uid, "namespace": "ns", "uid": uid },
+            serde_json::from_value(json!({
+                "metadata": { "name": uid, "namespace": "ns", "uid": uid, "labels": { "app": "web" } },
                 "spec": { "containers": [container], "priority": priority, "nodeName": node } }))
             .unwrap(),
         )
     }
 
+    /// The same, to be spread over nodes.
+    fn spread(mut pod: Arc<PodView>) -> Arc<PodView> {
+        let constraint = json!([{ "maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": { "matchLabels": { "app": "web" } } }]);
+        Arc::make_mut(&mut pod).spec.topology_spread_constraints = serde_json::from_value(constraint).unwrap();
+        pod
+    }
+
     fn node(name: &str, cpus: usize, ready: &str) -> Arc<Node> {
         Arc::new(
-            serde_json::from_value(json!({ "metadata": { "name": name },
+            serde_json::from_value(json!({ "metadata": { "name": name, "labels": { "host": name } },
                 "status": { "allocatable": { "cpu": cpus.to_string() },
                     "conditions": [{ "type": "Ready", "status": ready }] } }))
             .unwrap(),
@@ -217,6 +226,7 @@ mod tests {
                 let uid = dice.pick(&["p0", "p1", "p2", "p3", "p4", "p5"]);
                 let on = dice.pick(&[None, None, Some("n0"), Some("n1")]);
                 let pod = pod(uid, dice.roll(3), 1 + dice.roll(3), on);
+                let pod = if dice.flip() { spread(pod) } else { pod };
                 let node = node(dice.pick(&["n0", "n1"]), dice.roll(6), dice.pick(&["True", "True", "False"]));
                 let input = match dice.roll(7) {
                     0..=2 => Input::Pods(WatchUpdate::Changed(pod)),

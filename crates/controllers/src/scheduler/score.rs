@@ -89,8 +89,14 @@ fn least_allocated(place: &NodeState, request: NonZeroRequest) -> i64 {
     left.iter().sum::<i64>() / i64::try_from(left.len()).unwrap_or(1).max(1)
 }
 
-/// How evenly CPU and memory would be used: a node with much of one and none of the other is of use to few.
+/// How much more evenly CPU and memory would be used than they are: a node with much of one and none of the other left is of use to
+/// few.
 fn balanced(place: &NodeState, asked: &Amounts) -> i64 {
+    MOST / 2 + (MOST / 2 + evenness(place, asked) - evenness(place, &Amounts::default())) / 2
+}
+
+/// How evenly they are used with this on the node.
+fn evenness(place: &NodeState, asked: &Amounts) -> i64 {
     let part = |name: &str| {
         let room = place.node.room.get(name);
         let used = place.used.get(name).saturating_add(asked.get(name)).clamp(0, room.max(0));

@@ -54,11 +54,12 @@ fn score_of_resources_prefers_what_is_left_and_what_is_even() {
     let asked = Amounts::of_pod(&pod);
     let request = NonZeroRequest::of(&pod, &asked);
     assert_eq!(each(&world, |place| least_allocated(place, request)), [37, 50, 0]);
-    assert_eq!(each(&world, |place| balanced(place, &asked)), [87, 100, 100]);
+    assert_eq!(each(&world, |place| evenness(place, &asked)), [87, 100, 100]);
+    assert_eq!(each(&world, |place| balanced(place, &asked)), [68, 75, 75], "it was even before");
     let greedy = asks(i64::MAX / 1000, i64::MAX);
     let asked = Amounts::of_pod(&greedy);
     assert_eq!(each(&world, |place| least_allocated(place, NonZeroRequest::of(&greedy, &asked))), [0, 0, 0]);
-    assert_eq!(each(&world, |place| balanced(place, &asked)), [100, 100, 100], "all of both");
+    assert_eq!(each(&world, |place| evenness(place, &asked)), [100, 100, 100], "all of both");
 }
 
 #[test]
@@ -99,6 +100,16 @@ fn score_of_spread_weighs_domains_as_upstream_does() {
     assert_eq!(scores(&["zone"]), Some(vec![0, 0, 100, 0]), "costs of 4, 4 and 0; a node without a zone gets nothing");
     assert_eq!(scores(&["zone", "kubernetes.io/hostname"]), Some(vec![0, 14, 100, 0]), "costs of 7, 6 and 0");
     assert_eq!(scores(&[]), None, "a pod of nobody that asks for nothing");
+    // The usual constraints of replicas, on nodes without zones.
+    let mut replica = pod(json!({ "containers": [] }));
+    let owner =
+        json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "set", "controller": true }]);
+    replica.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    let mut hosts = self::world(&["a", "b", "c"].map(|name| (name, 1, 1, json!({}))));
+    for (uid, node) in [("1", "a"), ("2", "a"), ("3", "b")] {
+        hosts.put(&uid.into(), Resident::of(&replica, node.into()));
+    }
+    assert_eq!(spread::scores(&replica, &places(&hosts), &hosts), Some(vec![40, 60, 100]), "costs of 5, 4 and 2");
 }
 
 #[test]

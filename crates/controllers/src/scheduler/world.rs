@@ -158,9 +158,9 @@ pub(super) struct NodeState {
 }
 
 impl NodeState {
-    fn new(node: NodeFacts) -> Self {
-        let (used, nonzero, ports, images) = Default::default();
-        Self { node, used, nonzero, crowd: 0, ports, images }
+    fn new(node: NodeFacts, images: Box<[(u64, i64)]>) -> Self {
+        let (used, nonzero) = (Amounts::default(), NonZeroRequest::default());
+        Self { node, used, nonzero, crowd: 0, ports: Vec::new(), images }
     }
 
     /// How large an image is that the node has.
@@ -338,7 +338,7 @@ impl World {
             return changed;
         }
         let name = Arc::clone(&facts.name);
-        let mut place = NodeState { images, ..NodeState::new(facts) };
+        let mut place = NodeState::new(facts, images);
         for (uid, resident) in self.residents.under(BY_NODE, &name) {
             place.take_in(uid, resident);
         }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::word;
 use crate::status::{Cause, Status};
@@ -143,10 +143,9 @@ fn is_available(pod: &Value, min_ready_seconds: i64, now: Timestamp) -> bool {
 /// The pod with the mark.
 pub fn mark_surge(pod: &Value, now: Timestamp) -> Value {
     let mut marked = pod.clone();
-    let annotations =
-        meta::meta_mut(&mut marked).entry("annotations").or_insert_with(|| Value::Object(Default::default()));
+    let annotations = meta::meta_mut(&mut marked).entry("annotations").or_insert(Value::Null);
     if !annotations.is_object() {
-        *annotations = Value::Object(Default::default());
+        *annotations = Value::Object(Map::new());
     }
     annotations[SURGE_ASKED_AT] = time::seconds(now).into();
     marked
