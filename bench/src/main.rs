@@ -96,7 +96,7 @@ fn main() -> Result<()> {
 
 async fn pods(args: &Args) -> Result<()> {
     let client = client(args.kubeconfig.as_deref()).await?;
-    let idle = memory::resident_kib(&args.pid)?;
+    let idle = memory::at_rest_kib(&args.pid).await?;
 
     let mut alone = Figures::default();
     for round in 0..args.rounds {

@@ -40,6 +40,9 @@ pub use pod::admission::{prioritise, take_runtime_class};
 pub use pod::binding::bind;
 pub use pod::budget::{Budget, decide_eviction};
 pub use pod::disruption::{delete_options_of_eviction, mark_evicted};
+pub use pod::surge::{
+    EVICT_SURGE, SURGE_ASKED_AT, Surge, SurgeOwners, decide_surge, mark_surge, surge_in_progress, surges_until,
+};
 pub use policy::SYSTEM_CLASSES;
 pub use service::allocation;
 pub use storage::{CLAIM_PROTECTION, VOLUME_PROTECTION, protect};

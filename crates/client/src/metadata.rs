@@ -46,6 +46,7 @@ macro_rules! kept_annotations {
 
 kept_annotations! {
     mirror = "kubernetes.io/config.mirror",
+    surge_asked_at = "adieu.dev/surge-asked-at",
     deletion_cost = "controller.kubernetes.io/pod-deletion-cost",
     completion_index = "batch.kubernetes.io/job-completion-index",
     index_failures = "batch.kubernetes.io/job-index-failure-count",

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::controller_ref::{Candidate, Claim, Owner, adopt, claim, controller_of, is_current};
 use crate::feed::revision;
-use crate::objects::Objects;
+use crate::objects::{Objects, owner_word};
 use crate::pod_control::{PodError, is_namespace_ending};
 use crate::pod_deletion::unless_gone;
 use crate::replicas::set::resource;
@@ -85,7 +85,10 @@ const BY_NAMESPACE: usize = 1;
 
 /// No revision is known yet.
 pub(crate) fn no_revisions() -> Revisions {
-    Objects::new([|it: &RevisionFacts| it.controller.clone(), |it: &RevisionFacts| Some(Arc::clone(&it.namespace))])
+    Objects::new([
+        |it: &RevisionFacts| it.controller.as_ref().map(|uid| owner_word(&it.namespace, uid)),
+        |it: &RevisionFacts| Some(Arc::clone(&it.namespace)),
+    ])
 }
 
 /// A template as text that can be compared: defaults filled in, keys in order, without what is nothing.
@@ -170,7 +173,7 @@ impl<'a> History<'a> {
         leaves: bool,
         selects: impl Fn(&RevisionFacts) -> bool,
     ) -> Self {
-        let own = revisions.under(BY_CONTROLLER, owner).filter(|(_, it)| !it.leaves && *it.namespace == *namespace);
+        let own = revisions.owned(BY_CONTROLLER, namespace, owner).filter(|(_, it)| !it.leaves);
         let mut own: Vec<_> = own.collect();
         own.sort_by_key(|(uid, it)| (it.number, it.created, Arc::clone(uid)));
         let orphans = revisions.under(BY_NAMESPACE, namespace).filter(|(_, it)| it.controller.is_none());

@@ -1,7 +1,16 @@
 //! Objects by UID, found by what they have in common: their owner, their node, their namespace.
+//!
+//! An owner is in the namespace of what it owns. A reference is written by whoever makes the object, and the UID in it proves
+//! nothing about the namespace, so an index of owners has both in its word ([`owner_word`]) and never finds an object of another
+//! namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The word of the owner with this UID among the objects of this namespace.
+pub(crate) fn owner_word(namespace: &str, uid: &str) -> Arc<str> {
+    format!("{namespace}/{uid}").into()
+}
 
 /// The word by which an object is found, if by any.
 type Index<T> = fn(&T) -> Option<Arc<str>>;
@@ -33,9 +42,23 @@ impl<T, const INDICES: usize> Objects<T, INDICES> {
     }
 
     /// Those whom the index of this number finds under `word`.
-    pub(crate) fn under(&self, index: usize, word: &str) -> impl Iterator<Item = (&Arc<str>, &T)> {
+    pub(crate) fn under<'a>(
+        &'a self,
+        index: usize,
+        word: &str,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a T)> + use<'a, T, INDICES> {
         let uids = self.found.get(index).and_then(|found| found.get(word)).into_iter().flatten();
         uids.filter_map(|uid| self.objects.get_key_value(uid))
+    }
+
+    /// Those in this namespace whom the index of this number finds under the owner with this UID.
+    pub(crate) fn owned<'a>(
+        &'a self,
+        index: usize,
+        namespace: &str,
+        uid: &str,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a T)> + use<'a, T, INDICES> {
+        self.under(index, &owner_word(namespace, uid))
     }
 
     /// Takes in an object as it is. Answers what it was before.
@@ -95,6 +118,13 @@ mod tests {
         assert_eq!(under(&objects, 1, "owner"), ["1", "3"]);
         assert_eq!(objects.put("1".into(), ("ns", "second")), Some(("ns", "owner")));
         assert_eq!((under(&objects, 1, "owner"), under(&objects, 1, "second")), (vec!["3".into()], vec!["1".into()]));
+        let owned = |namespace, uid| -> Vec<String> {
+            let mut objects = Objects::<(&str, &str), 1>::new([|it| Some(owner_word(it.0, it.1))]);
+            objects.put("1".into(), ("ns", "owner"));
+            objects.put("2".into(), ("other", "owner"));
+            objects.owned(0, namespace, uid).map(|(uid, _)| uid.to_string()).collect()
+        };
+        assert_eq!((owned("ns", "owner"), owned("ns", "other")), (vec!["1".to_owned()], vec![]));
         objects.remove("2");
         assert_eq!(under(&objects, 0, "ns"), ["1"]);
         assert_eq!(objects.missing_from(&BTreeSet::from(["3".into()])), ["1".into()]);

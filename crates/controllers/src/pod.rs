@@ -8,7 +8,7 @@ use api::volume::ephemeral_claim;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
     Affinity, ContainerPort, EphemeralVolumeSource, PersistentVolumeClaimVolumeSource, PodCondition, PodIP,
-    PodSchedulingGate, ResourceRequirements, Toleration,
+    PodSchedulingGate, ResourceRequirements, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -38,6 +38,7 @@ pub(crate) struct SpecView {
     pub(crate) node_selector: BTreeMap<String, String>,
     pub(crate) affinity: Option<Box<Affinity>>,
     pub(crate) tolerations: Vec<Toleration>,
+    pub(crate) topology_spread_constraints: Vec<TopologySpreadConstraint>,
     pub(crate) init_containers: Vec<ContainerView>,
     pub(crate) containers: Vec<ContainerView>,
     pub(crate) resources: Option<ResourceRequirements>,
@@ -70,6 +71,7 @@ fn claim_volumes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Claim
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContainerView {
     pub(crate) name: String,
+    pub(crate) image: String,
     pub(crate) restart_policy: Option<String>,
     pub(crate) ports: Vec<ContainerPort>,
     pub(crate) resources: Option<ResourceRequirements>,

@@ -155,6 +155,8 @@ pub(crate) struct Batch {
     pub(crate) created: Vec<String>,
     /// Names that somebody else's pods have.
     pub(crate) taken: Vec<String>,
+    /// The namespace is being deleted: the others were not tried, and nobody need know.
+    pub(crate) namespace_ends: bool,
     /// What was in the way of the first that could not be done.
     pub(crate) error: Option<PodError>,
 }
@@ -281,11 +283,11 @@ impl PodControl {
                         batch.created.push(name);
                     }
                     Ok(Created::NameTaken) => batch.taken.push(name),
-                    Ok(Created::NamespaceEnding) => return batch,
+                    Ok(Created::NamespaceEnding) => batch.namespace_ends = true,
                     Err(error) => batch.error = batch.error.or(Some(error)),
                 }
             }
-            if batch.error.is_some() {
+            if batch.error.is_some() || batch.namespace_ends {
                 return batch;
             }
             size *= 2;

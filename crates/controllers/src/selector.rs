@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 /// Whether it has no requirement at all.
 pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
@@ -25,4 +25,25 @@ pub(crate) fn takes<'a>(selector: &LabelSelector, label: impl Fn(&str) -> Option
                 _ => false,
             }
         })
+}
+
+/// The selector, narrowed to whoever has the same values under the keys `same` as `labels`, and others under the keys `other`. A key
+/// that is not among the labels asks for nothing.
+pub(crate) fn with_label_keys(
+    selector: &LabelSelector,
+    labels: &BTreeMap<String, String>,
+    same: &[String],
+    other: &[String],
+) -> LabelSelector {
+    let mut narrowed = selector.clone();
+    for (keys, operator) in [(same, "In"), (other, "NotIn")] {
+        for (key, value) in keys.iter().filter_map(|key| labels.get_key_value(key)) {
+            narrowed.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
+                key: key.clone(),
+                operator: operator.to_owned(),
+                values: Some(vec![value.clone()]),
+            });
+        }
+    }
+    narrowed
 }

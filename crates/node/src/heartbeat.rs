@@ -186,16 +186,26 @@ async fn show(
     let own = format!("metadata.name={}", config.name);
     let mut following = pin!(client::follow(Api::<ApiNode>::all(client.clone()), Some(own), told));
     let mut report_at = Instant::now() + REPORT;
+    let mut cordoned = false;
     loop {
         tokio::select! {
             () = &mut following => return,
             changed = changes.changed() => if changed.is_err() { return },
-            update = updates.recv() => match update {
-                Some(WatchUpdate::Listed(nodes)) if nodes.iter().any(is_unknown) => {}
-                Some(WatchUpdate::Changed(node)) if is_unknown(&node) => {}
-                Some(WatchUpdate::Listed(_) | WatchUpdate::Changed(_) | WatchUpdate::Removed(_)) => continue,
-                None => return,
-            },
+            update = updates.recv() => {
+                let nodes = match update {
+                    Some(WatchUpdate::Listed(nodes)) => nodes,
+                    Some(WatchUpdate::Changed(node)) => vec![node],
+                    Some(WatchUpdate::Removed(_)) => Vec::new(),
+                    None => return,
+                };
+                for reason in nodes.iter().filter_map(|node| cordon_news(&mut cordoned, node)) {
+                    let message = format!("Node {} status is now: {reason}", config.name);
+                    recorder.record_own(EventKind::Normal, reason, message);
+                }
+                if !nodes.iter().any(is_unknown) {
+                    continue;
+                }
+            }
             () = tokio::time::sleep_until(report_at) => {}
         }
         report_at = Instant::now() + REPORT;
@@ -249,6 +259,17 @@ fn news(before: Option<&NodeStatus>, after: &NodeStatus) -> Vec<&'static str> {
     ];
     let changed = kinds.into_iter().filter(|(kind, ..)| of(before, kind) != of(Some(after), kind));
     changed.map(|(kind, yes, no)| if of(Some(after), kind).as_deref() == Some("True") { yes } else { no }).collect()
+}
+
+/// What is new about whether pods may come; `cordoned` is what was known.
+fn cordon_news(cordoned: &mut bool, node: &ApiNode) -> Option<&'static str> {
+    let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+    let was_cordoned = std::mem::replace(cordoned, is_cordoned);
+    match (was_cordoned, is_cordoned) {
+        (false, true) => Some("NodeNotSchedulable"),
+        (true, false) => Some("NodeSchedulable"),
+        (false, false) | (true, true) => None,
+    }
 }
 
 /// Whether the API says that nobody knows how we are.
@@ -403,5 +424,21 @@ fn system_info(config: &NodeConfig) -> NodeSystemInfo {
         kubelet_version: config.version.clone(),
         kube_proxy_version: config.version.clone(),
         ..NodeSystemInfo::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_tells_when_it_is_cordoned_and_uncordoned_and_not_again() {
+        let node = |unschedulable: Option<bool>| ApiNode {
+            spec: Some(NodeSpec { unschedulable, ..NodeSpec::default() }),
+            ..ApiNode::default()
+        };
+        let mut cordoned = false;
+        let told = [None, Some(true), Some(true), Some(false), None].map(|it| cordon_news(&mut cordoned, &node(it)));
+        assert_eq!(told, [None, Some("NodeNotSchedulable"), None, Some("NodeSchedulable"), None]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::rules::Budget;
+use api::rules::{Budget, Surge};
 use api::{Status, rules};
 use http::Response;
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::delete::{Performed, Removal};
 use crate::request::Request;
 use crate::respond;
 use crate::state::{State, readable, write_failure};
-use crate::{change, create, delete};
+use crate::{change, create, delete, evict_surge};
 
 /// How often another writer of the pod or of its budget may get in between.
 const TRIES: usize = 100;
@@ -47,7 +47,14 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
         let decision = api::decide_delete(&request.kind, &marked, &options, now)?;
         let mut expects = vec![(key.clone(), Expect::Revision(pod.revision))];
         let mut steps = Vec::new();
-        if let Some((budget, next)) = cost(state, request, &pod.value(), now)? {
+        let cost = cost(state, request, &pod.value(), now);
+        if let Surge::Waits { mark } = evict_surge::decide(state, request, &pod.value(), cost.as_ref().err(), now) {
+            if mark && !options.dry_run {
+                evict_surge::mark(state, request, api::meta::uid(&pod.value()), now).await?;
+            }
+            return Err(rules::surge_in_progress(cost.err()));
+        }
+        if let Some((budget, next)) = cost? {
             expects.push((budget.key.clone(), Expect::Revision(budget.revision)));
             steps.push(Step::Put { key: budget.key.clone(), value: next });
         }

@@ -31,6 +31,7 @@ mod discovery;
 mod dns_service;
 mod encoding;
 mod events;
+mod evict_surge;
 mod fair_queue;
 mod get;
 mod health;

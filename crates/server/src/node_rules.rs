@@ -52,6 +52,10 @@ pub(crate) fn owns(state: &State, node: &str, attributes: &Attributes<'_>) -> bo
         "serviceaccounts" if subresource.is_empty() => {
             !name.is_empty() && state.node_needs.has(&state.store, node, resource, namespace, name)
         }
+        // Of those who make its pods it asks whether they make others.
+        "replicationcontrollers" | "replicasets" | "deployments" => {
+            state.node_needs.has(&state.store, node, resource, namespace, name)
+        }
         _ => true,
     }
 }
@@ -431,6 +435,37 @@ fn claims(pod: &Value) -> impl Iterator<Item = String> {
 /// What a node needs, and why it may have it: resource, namespace, name.
 type Need = (&'static str, Arc<str>, Box<str>);
 
+/// Of which resources it is known who needs them.
+const NEEDED: [&str; 7] = [
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "serviceaccounts",
+    "replicationcontrollers",
+    "replicasets",
+    "deployments",
+];
+
+/// The label by which a Deployment tells its sets apart, which ends their names.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// Who makes a pod, and who makes that: the resource and the name.
+fn makers(pod: &Value) -> Vec<(&'static str, String)> {
+    let owners = pod["metadata"]["ownerReferences"].as_array();
+    let Some(owner) = owners.into_iter().flatten().find(|owner| owner["controller"] == true) else { return Vec::new() };
+    let name = owner["name"].as_str().unwrap_or_default();
+    match owner["kind"].as_str() {
+        Some("ReplicationController") => vec![("replicationcontrollers", name.to_owned())],
+        Some("ReplicaSet") => {
+            let hash = pod["metadata"]["labels"][TEMPLATE_HASH].as_str();
+            let deployment = hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
+            let set = ("replicasets", name.to_owned());
+            [set].into_iter().chain(deployment.map(|name| ("deployments", name.to_owned()))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Which node needs what, over all pods.
 #[derive(Default)]
 pub(crate) struct NodeNeeds(Mutex<Index>);
@@ -447,12 +482,7 @@ struct Index {
 
 impl NodeNeeds {
     fn has(&self, store: &Store, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
-        let resource = match resource {
-            "secrets" => "secrets",
-            "configmaps" => "configmaps",
-            "persistentvolumeclaims" => "persistentvolumeclaims",
-            _ => "serviceaccounts",
-        };
+        let Some(resource) = NEEDED.into_iter().find(|needed| *needed == resource) else { return false };
         let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         index.catch_up(store);
         index.counts.contains_key(&(Box::from(node), (resource, Arc::from(namespace), Box::from(name))))
@@ -489,6 +519,9 @@ impl Index {
         });
         for claim in claims(&value) {
             needs.insert(("persistentvolumeclaims", Arc::clone(&pod.key.namespace), claim.into()));
+        }
+        for (resource, name) in makers(&value) {
+            needs.insert((resource, Arc::clone(&pod.key.namespace), name.into()));
         }
         for need in &needs {
             *self.counts.entry((Box::from(node), need.clone())).or_default() += 1;

@@ -321,6 +321,62 @@ fn an_old_autoscaler_is_a_new_one_with_one_metric() {
     assert_eq!(old.to_shown(&stored).unwrap()["spec"]["targetCPUUtilizationPercentage"], 60);
 }
 
+/// [WL-145] in part: what may be asked for.
+#[test]
+fn autoscaler_behavior_is_filled_in_and_bounded() {
+    let scaler = |behavior: Value| {
+        json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 5, "behavior": behavior,
+            "scaleTargetRef": {"kind": "Deployment", "name": "d"}}})
+    };
+    let made = create("horizontalpodautoscalers", scaler(json!({"scaleDown": {"stabilizationWindowSeconds": 3600}})));
+    let policy = |kind: &str, value: i64| json!({"type": kind, "value": value, "periodSeconds": 15});
+    assert_eq!(
+        made["spec"]["behavior"],
+        json!({
+            "scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max",
+                "policies": [policy("Pods", 4), policy("Percent", 100)]},
+            "scaleDown": {"stabilizationWindowSeconds": 3600, "selectPolicy": "Max", "policies": [policy("Percent", 100)]},
+        })
+    );
+    let with = |policy: Value| json!({"scaleUp": {"policies": [policy]}});
+    for (behavior, cause) in [
+        (
+            json!({"scaleUp": {"stabilizationWindowSeconds": 3601}}),
+            "spec.behavior.scaleUp.stabilizationWindowSeconds: Invalid value: 3601: must be less than or equal to 3600",
+        ),
+        (
+            json!({"scaleDown": {"stabilizationWindowSeconds": -1}}),
+            "spec.behavior.scaleDown.stabilizationWindowSeconds: Invalid value: -1: must be greater than or equal to zero",
+        ),
+        (
+            json!({"scaleUp": {"selectPolicy": "Most"}}),
+            "spec.behavior.scaleUp.selectPolicy: Unsupported value: \"Most\": supported values: \"Disabled\", \"Max\", \"Min\"",
+        ),
+        (
+            json!({"scaleUp": {"policies": []}}),
+            "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy",
+        ),
+        (
+            with(policy("Share", 1)),
+            "spec.behavior.scaleUp.policies[0].type: Unsupported value: \"Share\": supported values: \"Percent\", \"Pods\"",
+        ),
+        (
+            with(policy("Pods", 0)),
+            "spec.behavior.scaleUp.policies[0].value: Invalid value: 0: must be greater than zero",
+        ),
+        (
+            with(json!({"type": "Pods", "value": 1, "periodSeconds": 1801})),
+            "spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value: 1801: must be less than or equal to 1800",
+        ),
+        (
+            json!({"scaleUp": {"tolerance": "-1m"}}),
+            "spec.behavior.scaleUp.tolerance: Invalid value: \"-1m\": must be greater than or equal to 0",
+        ),
+    ] {
+        assert_eq!(refused("horizontalpodautoscalers", scaler(behavior)), [cause]);
+    }
+}
+
 fn kind_in(group: &str, plural: &str) -> &'static std::sync::Arc<Kind> {
     crate::built_in(group, "v1", plural).unwrap()
 }

@@ -3,13 +3,14 @@
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler as OldAutoscaler;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::served::stored_only;
 use super::value::{list, put, word};
 use super::{Rules, names, typed_as};
 use crate::kinds::Face;
 use crate::meta;
+use crate::quantity::Quantity;
 use crate::selector::object as selector;
 use crate::status::Cause;
 
@@ -27,6 +28,7 @@ impl Rules for AutoscalerRules {
     fn default(&self, object: &mut Value) {
         let spec = meta::child_mut(object, "spec");
         put(spec, "minReplicas", 1);
+        default_behavior(spec);
         if spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             let cpu = json!({ "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 80 } });
             spec.insert("metrics".to_owned(), json!([{ "type": "Resource", "resource": cpu }]));
@@ -54,6 +56,82 @@ impl Rules for AutoscalerRules {
                 causes.push(Cause::required(format!("spec.scaleTargetRef.{key}"), ""));
             }
         }
+        for key in ["scaleUp", "scaleDown"] {
+            validate_scaling_rules(&spec["behavior"][key], &format!("spec.behavior.{key}"), causes);
+        }
+    }
+}
+
+/// The longest time in seconds that recommendations are remembered for, and that a policy speaks of.
+const WINDOW_MAX: i64 = 3600;
+const PERIOD_MAX: i64 = 1800;
+
+/// Whoever says something of the behaviour has the usual values for what is not said.
+fn default_behavior(spec: &mut Map<String, Value>) {
+    let Some(behavior) = spec.get_mut("behavior").and_then(Value::as_object_mut) else { return };
+    let policy = |kind: &str, value: i64| json!({ "type": kind, "value": value, "periodSeconds": 15 });
+    let usual = [
+        ("scaleUp", json!([policy("Pods", 4), policy("Percent", 100)])),
+        ("scaleDown", json!([policy("Percent", 100)])),
+    ];
+    for (key, policies) in usual {
+        let rules = behavior.entry(key).or_insert(Value::Null);
+        if rules.is_null() {
+            *rules = json!({});
+        }
+        let Some(rules) = rules.as_object_mut() else { continue };
+        put(rules, "selectPolicy", "Max");
+        put(rules, "policies", policies);
+        if key == "scaleUp" {
+            put(rules, "stabilizationWindowSeconds", 0);
+        }
+    }
+}
+
+fn validate_scaling_rules(rules: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if rules.is_null() {
+        return;
+    }
+    let mut at_most = |field: String, value: &Value, most: i64| match value.as_i64() {
+        Some(seconds) if seconds > most => {
+            causes.push(Cause::invalid(field, seconds, &format!("must be less than or equal to {most}")));
+        }
+        _ => {}
+    };
+    let window = &rules["stabilizationWindowSeconds"];
+    at_most(format!("{field}.stabilizationWindowSeconds"), window, WINDOW_MAX);
+    for (at, policy) in list(rules, "policies").iter().enumerate() {
+        at_most(format!("{field}.policies[{at}].periodSeconds"), &policy["periodSeconds"], PERIOD_MAX);
+    }
+    if let Some(seconds) = window.as_i64().filter(|seconds| *seconds < 0) {
+        let field = format!("{field}.stabilizationWindowSeconds");
+        causes.push(Cause::invalid(field, seconds, "must be greater than or equal to zero"));
+    }
+    let select = word(rules, "selectPolicy");
+    if !["Max", "Min", "Disabled"].contains(&select) {
+        causes.push(Cause::not_supported(format!("{field}.selectPolicy"), select, &["Disabled", "Max", "Min"]));
+    }
+    let policies = list(rules, "policies");
+    if policies.is_empty() {
+        causes.push(Cause::required(format!("{field}.policies"), "must specify at least one Policy"));
+    }
+    for (at, policy) in policies.iter().enumerate() {
+        let kind = word(policy, "type");
+        if !["Pods", "Percent"].contains(&kind) {
+            causes.push(Cause::not_supported(format!("{field}.policies[{at}].type"), kind, &["Percent", "Pods"]));
+        }
+        for key in ["value", "periodSeconds"] {
+            let number = policy[key].as_i64().unwrap_or(0);
+            if number <= 0 {
+                let field = format!("{field}.policies[{at}].{key}");
+                causes.push(Cause::invalid(field, number, "must be greater than zero"));
+            }
+        }
+    }
+    let tolerance = word(rules, "tolerance");
+    if !tolerance.is_empty() && tolerance.parse::<Quantity>().is_ok_and(|tolerance| tolerance.milli_ceil() < 0) {
+        let field = format!("{field}.tolerance");
+        causes.push(Cause::invalid(field, tolerance, "must be greater than or equal to 0"));
     }
 }
 

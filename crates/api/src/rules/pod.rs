@@ -21,6 +21,7 @@ mod handler;
 mod resize;
 mod scheduling;
 mod security;
+pub(crate) mod surge;
 mod update;
 pub(crate) mod validate;
 mod volume;

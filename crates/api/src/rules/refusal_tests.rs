@@ -191,7 +191,7 @@ fn a_negative_grace_reads_as_one_second() {
 #[test]
 fn a_pod_that_could_never_run_is_refused() {
     type Change = fn(&mut Value);
-    let cases: [(Change, &str); 12] = [
+    let cases: [(Change, &str); 16] = [
         (
             |spec| spec["securityContext"] = json!({"sysctls": [{"name": "foo-", "value": "a"}, {"name": "kernel.shmmax", "value": "1"}, {"name": "bar..", "value": "2"}]}),
             "spec.securityContext.sysctls[0].name: Invalid value: \"foo-\": must have at most 253 characters and match regex",
@@ -244,6 +244,34 @@ fn a_pod_that_could_never_run_is_refused() {
                     json!([{"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}])
             },
             "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+        ),
+        (
+            |spec| {
+                let rule = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"});
+                spec["topologySpreadConstraints"] = json!([rule, rule]);
+            },
+            "spec.topologySpreadConstraints[1].{topologyKey, whenUnsatisfiable}: Duplicate value: \"{zone, ScheduleAnyway}\"",
+        ),
+        (
+            |spec| {
+                spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "zone", "minDomains": 2,
+                    "whenUnsatisfiable": "ScheduleAnyway"}])
+            },
+            "spec.topologySpreadConstraints[0].minDomains: Invalid value: 2: can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",
+        ),
+        (
+            |spec| {
+                spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "zone", "nodeTaintsPolicy": "Mind",
+                    "whenUnsatisfiable": "DoNotSchedule"}])
+            },
+            "spec.topologySpreadConstraints[0].nodeTaintsPolicy: Unsupported value: \"Mind\": supported values: \"Honor\", \"Ignore\"",
+        ),
+        (
+            |spec| {
+                spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "zone", "matchLabelKeys": ["a"],
+                    "whenUnsatisfiable": "DoNotSchedule"}])
+            },
+            "spec.topologySpreadConstraints[0].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
         ),
         (|spec| spec["nodeSelector"] = json!({"a b": "c"}), "spec.nodeSelector: Invalid value: \"a b\": "),
     ];

@@ -126,7 +126,12 @@ struct Counted {
 
 fn sum(containers: &BTreeMap<String, BTreeMap<String, i64>>, of: &ResourceMetric) -> i64 {
     let counts = |(name, _): &(&String, _)| of.container.as_ref().is_none_or(|only| only == *name);
-    containers.iter().filter(counts).filter_map(|(_, all)| all.get(&of.name)).sum()
+    total(containers.iter().filter(counts).filter_map(|(_, all)| all.get(&of.name)))
+}
+
+/// A sum that stays within what there can be, whatever nodes report.
+fn total<'a>(numbers: impl Iterator<Item = &'a i64>) -> i64 {
+    numbers.fold(0, |sum, number| sum.saturating_add(*number))
 }
 
 fn counted(resource: &ResourceMetric, pods: &[ScaledPod], now: Timestamp) -> Result<Counted, String> {
@@ -187,12 +192,11 @@ fn propose_resource(
 ) -> Result<Proposal, String> {
     let Counted { mut used, ready, unready, missing } = counted(resource, pods, now)?;
     let target = &resource.target;
-    let average = |used: &[(i64, i64)]| {
-        used.iter().map(|(used, _)| used).sum::<i64>() / i64::try_from(used.len()).unwrap_or(1).max(1)
-    };
+    let average =
+        |used: &[(i64, i64)]| total(used.iter().map(|(used, _)| used)) / i64::try_from(used.len()).unwrap_or(1).max(1);
     let utilization = |used: &[(i64, i64)]| -> Result<i64, String> {
-        let asked: i64 = used.iter().map(|(_, asked)| asked).sum();
-        let all: i64 = used.iter().map(|(used, _)| used).sum();
+        let asked = total(used.iter().map(|(_, asked)| asked));
+        let all = total(used.iter().map(|(used, _)| used));
         (asked > 0)
             .then(|| all.saturating_mul(100) / asked)
             .ok_or_else(|| "no metrics returned matched known pods".to_owned())
@@ -313,6 +317,7 @@ mod tests {
         assert!(asks(half(), &[nothing_asked], 1).unwrap_err().contains("missing request for cpu in container c"));
         assert!(asks(half(), &[pod(None)], 1).is_err());
         assert_eq!(asks(json!({ "averageValue": "300m" }), &[pod(Some(900)), pod(Some(300))], 2), Ok(4));
+        assert_eq!(asks(half(), &[pod(Some(i64::MAX)), pod(Some(i64::MAX))], 2), Ok(i32::MAX), "as a node may report");
         assert!(asks(json!({ "averageValue": "0" }), &[pod(Some(900))], 1).is_err());
         assert!(asks(json!({ "averageValue": "much" }), &[pod(Some(900))], 1).is_err());
     }

@@ -52,10 +52,8 @@ impl Past {
 /// The longest time that anything is remembered for.
 pub(crate) fn longest(scaler: &AutoscalerView) -> Duration {
     let both = scaler.spec.behavior.iter().flat_map(|it| [&it.scale_up, &it.scale_down]).flatten();
-    let asked = both.flat_map(|rules| {
-        let window = rules.stabilization_window_seconds.map(Duration::from_secs);
-        rules.policies.iter().map(ScalingPolicy::period).chain(window).collect::<Vec<_>>()
-    });
+    let asked = both
+        .flat_map(|rules| rules.policies.iter().map(ScalingPolicy::period).chain(rules.window()).collect::<Vec<_>>());
     asked.max().unwrap_or_default().max(DOWN_WINDOW)
 }
 
@@ -83,9 +81,7 @@ pub(crate) fn normalize(scaler: &AutoscalerView, current: i32, desired: i32, pas
     let (least, most) = (scaler.min_replicas(), scaler.spec.max_replicas);
     let behavior = scaler.spec.behavior.as_ref();
     let (up, down) = (behavior.and_then(|it| it.scale_up.as_ref()), behavior.and_then(|it| it.scale_down.as_ref()));
-    let window = |rules: Option<&ScalingRules>, usual| {
-        rules.and_then(|it| it.stabilization_window_seconds).map_or(usual, Duration::from_secs)
-    };
+    let window = |rules: Option<&ScalingRules>, usual| rules.and_then(ScalingRules::window).unwrap_or(usual);
     let lowest = past.recommended(window(up, Duration::ZERO), now).chain([desired]).min().unwrap_or(desired);
     let highest = past.recommended(window(down, DOWN_WINDOW), now).chain([desired]).max().unwrap_or(desired);
     let stabilized = current.max(lowest).min(highest);
@@ -127,7 +123,7 @@ fn up_limit(rules: Option<&ScalingRules>, current: i32, past: &Past, now: Instan
         let start = past.at_start(current, policy.period(), now);
         match policy.r#type.as_str() {
             "Pods" => start.saturating_add(policy.value),
-            _ => (start.saturating_mul(100 + policy.value)).saturating_add(99).div_euclid(100),
+            _ => (start.saturating_mul(policy.value.saturating_add(100))).saturating_add(99).div_euclid(100),
         }
     });
     if select == Some("Min") { limits.min() } else { limits.max() }.unwrap_or(i64::from(current))
@@ -145,7 +141,7 @@ fn down_limit(rules: Option<&ScalingRules>, current: i32, past: &Past, now: Inst
         let start = past.at_start(current, policy.period(), now);
         match policy.r#type.as_str() {
             "Pods" => start.saturating_sub(policy.value),
-            _ => (start.saturating_mul(100 - policy.value.min(100))).div_euclid(100),
+            _ => (start.saturating_mul(100 - policy.value.clamp(0, 100))).div_euclid(100),
         }
     });
     if select == Some("Min") { limits.max() } else { limits.min() }.unwrap_or(i64::from(current))
@@ -209,6 +205,23 @@ mod tests {
         assert_eq!(sizes(json!({}), 2, &[20, 20]), [6, 12]);
         let calm = json!({ "scaleUp": { "stabilizationWindowSeconds": 60 } });
         assert_eq!(sizes(calm, 2, &[20, 20, 20, 2]), [2, 2, 2, 2]);
+    }
+
+    /// What is stored need not have been looked at by the server that is there.
+    #[test]
+    fn rates_bound_windows_and_numbers_that_are_stored() {
+        let odd = |value: i64| {
+            let policies = json!([{ "type": "Percent", "value": value, "periodSeconds": u64::MAX },
+                { "type": "Pods", "value": value, "periodSeconds": 0 }]);
+            let rules = json!({ "stabilizationWindowSeconds": u64::MAX, "policies": policies });
+            json!({ "scaleUp": rules, "scaleDown": rules })
+        };
+        for value in [i64::MIN, -1, 0, i64::MAX] {
+            assert_eq!(longest(&scaler(odd(value))), Duration::from_secs(3600));
+            for size in sizes(odd(value), 5, &[20, 2, i32::MAX, 0]) {
+                assert!((0..=20).contains(&size), "{value}: {size}");
+            }
+        }
     }
 
     #[test]

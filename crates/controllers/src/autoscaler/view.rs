@@ -10,6 +10,10 @@ use serde_json::{Value, json};
 use crate::controller_ref::Owner;
 use crate::workload_metadata::workload_metadata;
 
+/// The server takes no longer ones; what was stored before it looked must not be remembered for ever either.
+const PERIOD_MAX: Duration = Duration::from_secs(1800);
+const WINDOW_MAX: Duration = Duration::from_secs(3600);
+
 /// What is asked for, and what is so.
 #[derive(Deserialize, Clone, Debug, Default)]
 pub(crate) struct AutoscalerView {
@@ -93,7 +97,13 @@ pub(crate) struct ScalingPolicy {
 
 impl ScalingPolicy {
     pub(crate) fn period(&self) -> Duration {
-        Duration::from_secs(self.period_seconds)
+        Duration::from_secs(self.period_seconds).min(PERIOD_MAX)
+    }
+}
+
+impl ScalingRules {
+    pub(crate) fn window(&self) -> Option<Duration> {
+        self.stabilization_window_seconds.map(|seconds| Duration::from_secs(seconds).min(WINDOW_MAX))
     }
 }
 

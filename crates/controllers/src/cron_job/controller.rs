@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::view::{CronJobStatus, CronJobView};
 use crate::controller_ref::{Owner, controller_of};
 use crate::job::view::{Finished, JobView};
-use crate::objects::Objects;
+use crate::objects::{Objects, owner_word};
 
 /// The UID of anything.
 pub(crate) type Uid = Arc<str>;
@@ -69,6 +69,14 @@ pub(crate) enum Action {
     /// Report, to the CronJob of this version: a merge patch of its status. `missing` are Jobs of which nothing is seen: they must be
     /// gone indeed. Then tell.
     Report { owner: Owner, resource_version: String, status: Value, missing: Vec<JobRef>, events: Vec<CronEvent> },
+}
+
+/// What can come of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    Done,
+    /// The namespace is being deleted: nothing more is made before something changes or the next time comes.
+    NamespaceEnding,
 }
 
 /// A Job, as far as CronJobs care.
@@ -144,7 +152,7 @@ struct Repaired {
 
 impl CronJobs {
     pub(crate) fn new() -> Self {
-        let jobs = Objects::new([|job: &CronJobJob| Some(Arc::clone(&job.owner))]);
+        let jobs = Objects::new([|job: &CronJobJob| Some(owner_word(&job.namespace, &job.owner))]);
         Self { crons: BTreeMap::new(), jobs, told: BTreeMap::new() }
     }
 
@@ -201,7 +209,9 @@ impl CronJobs {
         status.active.retain(|active| {
             let name = active.name.clone().unwrap_or_default();
             let job_uid = active.uid.clone().unwrap_or_default();
-            match self.jobs.get(&job_uid).filter(|job| job.owner == *uid) {
+            let is_ours =
+                |job: &&CronJobJob| job.owner == *uid && cron.metadata.namespace.as_ref() == Some(&job.namespace);
+            match self.jobs.get(&job_uid).filter(is_ours) {
                 Some(CronJobJob { finished: None, .. }) => true,
                 Some(CronJobJob { finished: Some(finished), .. }) => {
                     let condition = if finished.complete { "Complete" } else { "Failed" };
@@ -241,7 +251,7 @@ impl CronJobs {
     /// The Jobs of a CronJob: those in its namespace, whatever references of others say.
     fn jobs_of(&self, uid: &Uid) -> impl Iterator<Item = (&Uid, &CronJobJob)> {
         let namespace = self.crons.get(uid).and_then(|cron| cron.metadata.namespace.as_deref());
-        self.jobs.under(BY_OWNER, uid).filter(move |(_, job)| namespace == Some(&*job.namespace))
+        self.jobs.owned(BY_OWNER, namespace.unwrap_or_default(), uid)
     }
 
     fn unexpected(&self, uid: &Uid) -> Vec<CronEvent> {
@@ -371,7 +381,7 @@ impl Controller for CronJobs {
     type Input = Input;
     type Key = Uid;
     type Action = Action;
-    type Answer = ();
+    type Answer = Answer;
 
     fn observe(&mut self, _: Now, input: Input) -> Vec<Uid> {
         let mut woken = BTreeSet::new();
@@ -399,8 +409,8 @@ impl Controller for CronJobs {
         self.plan_cron(key, now)
     }
 
-    fn ended(&mut self, _: Now, key: &Uid, action: Action, outcome: Outcome<()>) -> Vec<Uid> {
-        if let (Action::Tell { events, .. }, Outcome::Done(())) = (&action, &outcome)
+    fn ended(&mut self, _: Now, key: &Uid, action: Action, outcome: Outcome<Answer>) -> Vec<Uid> {
+        if let (Action::Tell { events, .. }, Outcome::Done(_)) = (&action, &outcome)
             && self.crons.contains_key(key)
         {
             let told = self.told.entry(Arc::clone(key)).or_default();
@@ -408,13 +418,16 @@ impl Controller for CronJobs {
             let surplus = told.len().saturating_sub(TOLD_MAX);
             told.drain(..surplus);
         }
-        if matches!((&action, &outcome), (Action::Create { .. }, Outcome::Done(())))
+        if matches!((&action, &outcome), (Action::Create { .. }, Outcome::Done(Answer::Done)))
             && let Some(told) = self.told.get_mut(key)
         {
             // What was in the way of this time may be told again of the next.
             told.retain(|event| !matches!(event.reason, "JobAlreadyActive" | "TooManyMissedTimes"));
         }
-        vec![Arc::clone(key)]
+        match outcome {
+            Outcome::Done(Answer::NamespaceEnding) => Vec::new(),
+            Outcome::Done(Answer::Done) | Outcome::Failed(_) | Outcome::NotTried => vec![Arc::clone(key)],
+        }
     }
 }
 

@@ -19,6 +19,10 @@ struct World {
     unseen: Vec<String>,
     made: Vec<String>,
     events: Vec<String>,
+    /// The namespace is being deleted: nothing is made in it.
+    namespace_ends: bool,
+    /// How often a Job was asked for in vain.
+    in_vain: usize,
 }
 
 impl World {
@@ -30,7 +34,8 @@ impl World {
         let metadata = json!({ "name": "c", "namespace": "ns", "uid": "cron", "creationTimestamp": created });
         let cron = json!({ "metadata": metadata, "spec": spec, "status": {} });
         let (jobs, unseen, made, events) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut world = Self { watched, cron, jobs, revision: 0, unseen, made, events };
+        let (revision, namespace_ends, in_vain) = (0, false, 0);
+        let mut world = Self { watched, cron, jobs, revision, unseen, made, events, namespace_ends, in_vain };
         world.tell_cron();
         world
     }
@@ -73,7 +78,12 @@ impl World {
         let actions = self.watched.controller.plan(&key(), self.watched.now).actions;
         let any = !actions.is_empty();
         for action in actions.into_iter().take(most) {
+            let mut answer = Answer::Done;
             match &action {
+                Action::Create { .. } if self.namespace_ends => {
+                    self.in_vain += 1;
+                    answer = Answer::NamespaceEnding;
+                }
                 Action::Tell { events, .. } => self.note(events),
                 Action::DeleteJobs { jobs, foreground, .. } => {
                     for job in jobs.clone() {
@@ -111,7 +121,11 @@ impl World {
                     }
                 }
             }
-            self.watched.controller.ended(self.watched.now, &key(), action, Outcome::Done(()));
+            let woken = self.watched.controller.ended(self.watched.now, &key(), action, Outcome::Done(answer));
+            if answer == Answer::NamespaceEnding {
+                assert_eq!(woken, [] as [Uid; 0], "nothing has changed that makes it possible");
+                return false;
+            }
         }
         any
     }
@@ -305,4 +319,15 @@ fn job_was_due_when_its_name_says() {
     for other in ["tick", "tick-", "tick-x", "tick-029000000", "tock-29000000", "tick-9223372036854775807", "tick--"] {
         assert_eq!(scheduled_by("tick", other), None, "{other}");
     }
+}
+
+#[test]
+fn cron_job_in_a_namespace_that_ends_asks_once_for_each_time() {
+    let mut world = World::with(json!({ "schedule": "* * * * *" }));
+    world.namespace_ends = true;
+    for _ in 0..3 {
+        world.watched.pass(Duration::from_secs(60));
+        world.settle();
+    }
+    assert_eq!((world.in_vain, world.made.len()), (3, 0));
 }

@@ -19,7 +19,7 @@ use crate::job::view::JobView;
 use crate::pod_control::{PodError, is_namespace_ending};
 use crate::pod_deletion::unless_gone;
 use crate::settings::Settings;
-use controller::{Action, CronEvent, CronJobs, Input, JobRef, Uid};
+use controller::{Action, Answer, CronEvent, CronJobs, Input, JobRef, Uid};
 use view::CronJobView;
 
 /// What the source of CronJobs is called.
@@ -50,18 +50,18 @@ struct CronJobEffects {
 impl Effects<CronJobs> for CronJobEffects {
     type Error = PodError;
 
-    async fn apply(&self, _: &Uid, action: &Action) -> Result<Applied<()>, PodError> {
+    async fn apply(&self, _: &Uid, action: &Action) -> Result<Applied<Answer>, PodError> {
         match action {
             Action::Tell { owner, events } => {
                 self.tell(owner, events);
-                Ok(Applied::new(()))
+                Ok(Applied::new(Answer::Done))
             }
             Action::DeleteJobs { owner, jobs, foreground } => {
                 let mut newest = None;
                 for job in jobs {
                     newest = newest.max(self.delete(owner, job, *foreground).await?);
                 }
-                Ok(Applied::wrote((), JOBS, newest))
+                Ok(Applied::wrote(Answer::Done, JOBS, newest))
             }
             Action::Create { owner, name, job } => self.create(owner, name, job).await,
             Action::Report { owner, resource_version, status, missing, events } => {
@@ -77,7 +77,7 @@ impl Effects<CronJobs> for CronJobEffects {
                 let patch = Patch::Merge(json!({ "metadata": metadata, "status": status }));
                 let written = api.patch_status(&owner.name, &PatchParams::default(), &patch).await?;
                 self.tell(owner, events);
-                Ok(Applied::wrote((), CRON_JOBS, revision(written.resource_version())))
+                Ok(Applied::wrote(Answer::Done, CRON_JOBS, revision(written.resource_version())))
             }
         }
     }
@@ -114,7 +114,7 @@ impl CronJobEffects {
     }
 
     /// Makes a Job. One of ours that is there under this name is the one that was meant.
-    async fn create(&self, owner: &Owner, name: &str, job: &Value) -> Result<Applied<()>, PodError> {
+    async fn create(&self, owner: &Owner, name: &str, job: &Value) -> Result<Applied<Answer>, PodError> {
         let api: Api<JobView> = Api::namespaced(self.client.clone(), &owner.namespace);
         let request = Request::new(api.resource_url()).create(&PostParams::default(), job.to_string().into_bytes());
         let request = request.map_err(|error| PodError(error_chain(&error)))?;
@@ -122,18 +122,18 @@ impl CronJobEffects {
             Ok(made) => {
                 let message = format!("Created job {name}");
                 self.recorder.tell(owner.object_reference(), "SuccessfulCreate", &message);
-                return Ok(Applied::wrote((), JOBS, revision(made.resource_version())));
+                return Ok(Applied::wrote(Answer::Done, JOBS, revision(made.resource_version())));
             }
             Err(error) => error,
         };
         if is_namespace_ending(&error) {
-            return Ok(Applied::new(()));
+            return Ok(Applied::new(Answer::NamespaceEnding));
         }
         if matches!(&error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
             && let Some(there) = api.get_metadata_opt(name).await?
             && controller_of(&there.metadata).is_some_and(|it| it.uid == *owner.uid)
         {
-            return Ok(Applied::wrote((), JOBS, revision(there.resource_version())));
+            return Ok(Applied::wrote(Answer::Done, JOBS, revision(there.resource_version())));
         }
         let error = PodError::from(error);
         self.recorder.warn(owner.object_reference(), "FailedCreate", &format!("Error creating job: {error}"));

@@ -22,7 +22,7 @@ use crate::controller_history::{
     Asked, History, HistoryAction, REVISION_LABEL, RevisionFacts, RevisionView, Revisions, no_revisions, template_text,
 };
 use crate::controller_ref::{Candidate, Claim, Owner, claim};
-use crate::objects::Objects;
+use crate::objects::{Objects, owner_word};
 use crate::pod::PodView;
 use crate::pod_control::PodRef;
 use crate::pod_names::{self, NameOrder, UsedNumbers};
@@ -131,7 +131,7 @@ struct Claimed<'a> {
 impl DaemonSets {
     pub(crate) fn new() -> Self {
         let pods = Objects::new([
-            |pod: &PodFacts| pod.controller.clone(),
+            |pod: &PodFacts| pod.controller.as_ref().map(|uid| owner_word(&pod.namespace, uid)),
             |pod: &PodFacts| pod.controller.is_none().then(|| Arc::clone(&pod.namespace)),
         ]);
         let sets = Objects::new([|set: &SetFacts| set.view.metadata.namespace.as_deref().map(Arc::from)]);
@@ -168,6 +168,7 @@ impl DaemonSets {
         }
         self.pod_concerns(&facts, woken);
         if let Some(set) = &facts.controller
+            && self.sets.get(set).is_some_and(|it| *it.view.namespace() == *facts.namespace)
             && let Some(memory) = self.memory.get_mut(set)
         {
             memory.seen(set, &facts);
@@ -180,6 +181,9 @@ impl DaemonSets {
     fn pod_gone(&mut self, uid: &str, woken: &mut BTreeSet<Uid>) {
         if let Some(old) = self.pods.remove(uid) {
             self.pod_concerns(&old, woken);
+            if let Some(node) = old.node.filter(|node| !self.nodes.contains_key(node)) {
+                self.memory.values_mut().for_each(|memory| memory.forget(&node));
+            }
         }
     }
 
@@ -188,7 +192,8 @@ impl DaemonSets {
         woken.insert(Arc::clone(&uid));
         if !self.memory.contains_key(&uid) {
             let mut memory = Memory::default();
-            self.pods.under(BY_CONTROLLER, &uid).for_each(|(_, pod)| memory.seen(&uid, pod));
+            let own = self.pods.owned(BY_CONTROLLER, view.namespace(), &uid);
+            own.for_each(|(_, pod)| memory.seen(&uid, pod));
             self.memory.insert(Arc::clone(&uid), memory);
         }
         let known = self.sets.get(&uid).filter(|known| known.view.spec.template == view.spec.template);
@@ -230,6 +235,10 @@ impl DaemonSets {
     fn nodes_become(&mut self, nodes: BTreeMap<Arc<str>, NodeFacts>, woken: &mut BTreeSet<Uid>) {
         if self.nodes != nodes {
             self.nodes = nodes;
+            for memory in self.memory.values_mut() {
+                memory.used.retain(|node, _| self.nodes.contains_key(node));
+                memory.failures.retain(|node, _| self.nodes.contains_key(node));
+            }
             woken.extend(self.sets.iter().map(|(uid, _)| Arc::clone(uid)));
         }
     }
@@ -243,15 +252,16 @@ impl DaemonSets {
     }
 
     fn node_gone(&mut self, node: &Node, woken: &mut BTreeSet<Uid>) {
-        if self.nodes.remove(node.name_any().as_str()).is_some() {
+        let name = node.name_any();
+        if self.nodes.remove(name.as_str()).is_some() {
+            self.memory.values_mut().for_each(|memory| memory.forget(&name));
             woken.extend(self.sets.iter().map(|(uid, _)| Arc::clone(uid)));
         }
     }
 
     fn claimed(&self, uid: &Uid, set: &DaemonSetView) -> Claimed<'_> {
         let mut claimed = Claimed::default();
-        // An owner is in the namespace of what it owns, whatever a reference says.
-        let own = self.pods.under(BY_CONTROLLER, uid).filter(|(_, pod)| *pod.namespace == *set.namespace());
+        let own = self.pods.owned(BY_CONTROLLER, set.namespace(), uid);
         for (pod_uid, facts) in own.chain(self.pods.under(ORPHANS, set.namespace())) {
             let matches = takes(&set.spec.selector, |key| facts.label(key));
             let candidate = Candidate { controller: facts.controller.as_deref(), leaves: facts.leaves, matches };
@@ -379,6 +389,12 @@ impl Memory {
         if let Some(number) = number {
             self.used.entry(Arc::clone(node)).or_default().seen(number);
         }
+    }
+
+    /// A node is gone, and what was remembered of it with it: names that are still there are seen with their pods.
+    fn forget(&mut self, node: &str) {
+        self.used.remove(node);
+        self.failures.remove(node);
     }
 
     /// A pod that failed is replaced.

@@ -701,3 +701,31 @@ fn daemon_set_percentages_are_rounded_up() {
     assert_eq!(budget(json!(0), json!("25%")), Budget::Surge(2));
     assert_eq!(World::new(rolling(json!("10%"), json!(0)), 0, 0).view().budget(0), Budget::Unavailable(1));
 }
+
+/// What is remembered is pace, and that of a node which is gone is of no use to anybody.
+#[test]
+fn daemon_set_forgets_the_nodes_that_are_gone() {
+    let mut world = settled(json!({}), 3);
+    let remembered = |world: &World| -> Vec<String> {
+        let memory = &world.watched.controller.memory["set"];
+        memory.used.keys().chain(memory.failures.keys()).map(ToString::to_string).collect()
+    };
+    let failing: Vec<String> = world.pods.keys().cloned().collect();
+    for name in failing {
+        world.change_pod(&name, |pod, _| pod.phase = "Failed");
+        world.settle();
+    }
+    assert_eq!(remembered(&world), ["n1", "n2", "n3", "n1", "n2", "n3"]);
+    world.watched.tell(Input::Nodes(WatchUpdate::Removed(World::node_view("n1", &WELL))), keys(), 0);
+    assert_eq!(remembered(&world), ["n2", "n3", "n2", "n3"]);
+    world.watched.tell(Input::Nodes(WatchUpdate::Listed(vec![World::node_view("n3", &WELL)])), keys(), 0);
+    assert_eq!(remembered(&world), ["n3", "n3"]);
+    // A pod that is still there on a node that is gone is told of once more, and goes.
+    let (name, pod) =
+        world.pods.iter().find(|(_, pod)| *pod.node == *"n1").map(|(n, p)| (n.clone(), p.clone())).unwrap();
+    world.change_pod(&name, |pod, _| pod.leaves = true);
+    world.hear_all();
+    assert_eq!(remembered(&world), ["n1", "n3", "n3"]);
+    world.watched.tell(Input::Pods(WatchUpdate::Removed(World::pod_view(&name, &pod))), keys(), 0);
+    assert_eq!(remembered(&world), ["n3", "n3"]);
+}

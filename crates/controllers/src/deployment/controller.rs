@@ -21,7 +21,7 @@ use super::template::Fingerprint;
 use super::view::DeploymentView;
 use crate::availability::Since;
 use crate::controller_ref::{Candidate, Claim, Owner, claim, controller_of};
-use crate::objects::Objects;
+use crate::objects::{Objects, owner_word};
 use crate::pod::PodView;
 use crate::pod_control::PodTemplate;
 use crate::replicas::set::ReplicaSetView;
@@ -133,13 +133,15 @@ impl Deployments {
         Self {
             deployments: Objects::new([|it: &KnownDeployment| it.view.metadata.namespace.as_deref().map(Arc::from)]),
             sets: Objects::new([
-                |set: &KnownSet| controller_of(&set.view.metadata).map(|owner| owner.uid.as_str().into()),
+                |set: &KnownSet| {
+                    controller_of(&set.view.metadata).map(|owner| owner_word(set.view.namespace(), &owner.uid))
+                },
                 |set: &KnownSet| match controller_of(&set.view.metadata) {
                     Some(_) => None,
                     None => set.view.metadata.namespace.as_deref().map(Arc::from),
                 },
             ]),
-            pods: Objects::new([|pod: &PodFacts| Some(Arc::clone(&pod.set))]),
+            pods: Objects::new([|pod: &PodFacts| Some(owner_word(&pod.namespace, &pod.set))]),
         }
     }
 
@@ -217,10 +219,9 @@ impl Deployments {
     fn claimed(&self, uid: &Uid, known: &KnownDeployment) -> Claimed<'_> {
         let deployment = &known.view;
         let mut claimed = Claimed { kept: Vec::new(), adopt: Vec::new(), release: Vec::new() };
-        let orphans = self.sets.under(ORPHANS, deployment.metadata.namespace.as_deref().unwrap_or_default());
-        // An owner is in the namespace of what it owns, whatever a reference says.
-        let is_here = |set: &KnownSet| set.view.metadata.namespace == deployment.metadata.namespace;
-        let own = self.sets.under(BY_CONTROLLER, uid).filter(|(_, set)| is_here(set));
+        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
+        let orphans = self.sets.under(ORPHANS, namespace);
+        let own = self.sets.owned(BY_CONTROLLER, namespace, uid);
         for (set_uid, set) in own.chain(orphans) {
             let candidate = Candidate {
                 controller: controller_of(&set.view.metadata).map(|owner| owner.uid.as_str()),
@@ -240,9 +241,9 @@ impl Deployments {
 
     /// The pods of old sets that have not ended.
     fn old_pods(&self, family: &Family<'_>) -> OldPods {
-        let pods = family.old.iter().flat_map(|set| self.pods.under(BY_SET, set.uid)).map(|(_, pod)| pod);
         let namespace = family.deployment.metadata.namespace.as_deref().unwrap_or_default();
-        pods.filter(|pod| !pod.has_ended && *pod.namespace == *namespace)
+        let pods = family.old.iter().flat_map(|set| self.pods.owned(BY_SET, namespace, set.uid)).map(|(_, pod)| pod);
+        pods.filter(|pod| !pod.has_ended)
             .fold(OldPods::default(), |sum, pod| OldPods { count: sum.count + 1, grace: sum.grace.max(pod.grace) })
     }
 

@@ -192,9 +192,12 @@ impl Graph {
 
     /// The dependents that a foreground deletion of `uid` waits for.
     fn blockers_of(&self, uid: &str) -> impl Iterator<Item = &Uid> {
+        let owner = self.things.get(uid);
         self.dependents_of(uid).filter(move |dependent| {
-            let owners = self.things.get(*dependent).map(|thing| thing.owners.as_slice()).unwrap_or_default();
-            owners.iter().any(|owner| &*owner.uid == uid && owner.blocks)
+            let Some(thing) = self.things.get(*dependent) else { return false };
+            // One in another namespace is none of its own, whatever its references say.
+            let is_elsewhere = owner.is_some_and(|it| !it.namespace.is_empty() && it.namespace != thing.namespace);
+            !is_elsewhere && thing.owners.iter().any(|owner| &*owner.uid == uid && owner.blocks)
         })
     }
 

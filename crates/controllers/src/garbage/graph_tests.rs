@@ -93,6 +93,21 @@ fn an_owner_is_where_the_reference_says_or_it_is_not_taken_for_granted() {
 }
 
 #[test]
+fn dependent_in_another_namespace_does_not_hold_its_owner() {
+    let mut graph = Graph::default();
+    graph.put(thing("owner", &[], Leaving::AfterDependents));
+    let mut far = thing("far", &["owner!"], Leaving::No);
+    far.namespace = "other".into();
+    graph.put(far);
+    assert_eq!(graph.need("owner"), Need::LettingGo { circle: set(&["owner"]) });
+    let mut node = thing("node", &[], Leaving::AfterDependents);
+    node.namespace = "".into();
+    graph.put(node);
+    graph.put(thing("near", &["node!"], Leaving::No));
+    assert_eq!(graph.need("node"), Need::Nothing, "who is in no namespace owns in any");
+}
+
+#[test]
 fn owner_cycle_is_collected_when_nothing_else_holds_it() {
     let mut graph = Graph::default();
     for (uid, owner) in [("a", "c!"), ("b", "a!"), ("c", "b!")] {

@@ -1,7 +1,7 @@
 //! What is known of Jobs and their pods, and what is to be done: pure, told facts and the time.
 //!
 //! A Job has one key, so nothing is done about it while something else is. A pod that nobody has and that still has the finalizer of a Job
-//! has a key of its own. Pods of a Job that is gone are let go under the Job's key.
+//! has a key of its own. Pods of a Job that is not in their namespace, or not there any more, are let go together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use super::evaluation::{JobEvent, Member, UNCOUNTED_MAX, evaluate};
 use super::job_pod::{JobPod, Uid, Untracked};
 use super::manage::{GonePods, Manage, NewPod, manage};
-use super::new_pod::name_prefix;
+use super::new_pod::{index_in_name, name_prefix};
 use super::view::JobView;
 use crate::controller_ref::{Candidate, Claim, Owner, claim};
-use crate::objects::Objects;
+use crate::objects::{Objects, owner_word};
 use crate::pod::PodView;
 use crate::pod_control::PodRef;
 use crate::pod_names::{NameOrder, UsedNumbers};
@@ -39,8 +39,10 @@ pub(crate) enum Input {
 /// What is planned for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Key {
-    /// A Job and its pods, or what is left of them.
+    /// A Job and its pods.
     Job(Uid),
+    /// What is left, in this namespace, of a Job that is not there.
+    LeftOver(Arc<str>, Uid),
     /// A pod that nobody has.
     Pod(Uid),
 }
@@ -70,7 +72,7 @@ pub(crate) enum Answer {
     Done,
     /// Others have these names.
     Taken(Vec<String>),
-    /// The server has refused a pod.
+    /// The server has refused a pod, or the namespace ends and nothing is created in it any more.
     Refused,
 }
 
@@ -85,10 +87,13 @@ struct Memory {
 }
 
 impl Memory {
-    fn seen(&mut self, uid: &str, pod: &JobPod) {
-        let ending = pod.name.rsplit_once('-').map(|(_, ending)| ending);
-        if let Some(number) = ending.and_then(|ending| name_order(uid, pod.index).number(ending)) {
-            self.used.entry(pod.index).or_default().seen(number);
+    /// A pod of the Job of this name was seen: its name is used. Whose index that is, the name says; what is written on a pod
+    /// can be edited.
+    fn seen(&mut self, job: &str, uid: &str, pod: &str) {
+        let index = index_in_name(job, pod);
+        let ending = pod.rsplit_once('-').map(|(_, ending)| ending);
+        if let Some(number) = ending.and_then(|ending| name_order(uid, index).number(ending)) {
+            self.used.entry(index).or_default().seen(number);
         }
     }
 }
@@ -125,11 +130,18 @@ struct Claimed<'a> {
 impl Jobs {
     pub(crate) fn new() -> Self {
         let pods = Objects::new([
-            |pod: &JobPod| pod.job.as_ref().map(|job| Arc::clone(&job.uid)),
+            |pod: &JobPod| pod.job.as_ref().map(|job| owner_word(&pod.namespace, &job.uid)),
             |pod: &JobPod| pod.job.is_none().then(|| Arc::clone(&pod.namespace)),
         ]);
-        let jobs = Objects::new([|job: &Arc<JobView>| job.metadata.namespace.as_deref().map(Arc::from)]);
+        let jobs = Objects::new([|job: &Arc<JobView>| Some(namespace_of(job).into())]);
         Self { pods, jobs, memory: BTreeMap::new() }
+    }
+
+    /// The Job of a pod, if it is there: in the pod's namespace, whatever the reference says.
+    fn job_of<'a>(&'a self, pod: &'a JobPod) -> Option<(&'a Uid, &'a JobView)> {
+        let uid = &pod.job.as_ref()?.uid;
+        let job = self.jobs.get(uid).filter(|job| *namespace_of(job) == *pod.namespace)?;
+        Some((uid, &**job))
     }
 
     /// The Jobs that would take a pod that nobody has.
@@ -141,7 +153,10 @@ impl Jobs {
     /// Whom a pod matters to: its Job, or, if it has none, every Job that selects it, and itself.
     fn concerned(&self, uid: &Uid, pod: &JobPod, woken: &mut BTreeSet<Key>) {
         match &pod.job {
-            Some(job) => drop(woken.insert(Key::Job(Arc::clone(&job.uid)))),
+            Some(job) => drop(woken.insert(match self.job_of(pod) {
+                Some((uid, _)) => Key::Job(Arc::clone(uid)),
+                None => Key::LeftOver(Arc::clone(&pod.namespace), Arc::clone(&job.uid)),
+            })),
             None => {
                 woken.extend(self.selecting(pod).map(|job| Key::Job(Arc::clone(job))));
                 if pod.tracked {
@@ -159,10 +174,11 @@ impl Jobs {
             return;
         }
         self.concerned(&uid, &facts, woken);
-        if let Some(job) = &facts.job
-            && let Some(memory) = self.memory.get_mut(&job.uid)
+        let job = self.job_of(&facts).map(|(uid, job)| (Arc::clone(uid), job.name_any()));
+        if let Some((job, name)) = job
+            && let Some(memory) = self.memory.get_mut(&job)
         {
-            memory.seen(&job.uid, &facts);
+            memory.seen(&name, &job, &facts.name);
         }
         if let Some(old) = self.pods.put(Arc::clone(&uid), facts) {
             self.concerned(&uid, &old, woken);
@@ -172,7 +188,8 @@ impl Jobs {
     fn pod_gone(&mut self, uid: &str, woken: &mut BTreeSet<Key>) {
         let Some(old) = self.pods.remove(uid) else { return };
         self.concerned(&uid.into(), &old, woken);
-        if let Some(memory) = old.job.as_ref().and_then(|job| self.memory.get_mut(&job.uid)) {
+        let job = self.job_of(&old).map(|(uid, _)| Arc::clone(uid));
+        if let Some(memory) = job.and_then(|job| self.memory.get_mut(&job)) {
             memory.gone.add(&old);
         }
     }
@@ -181,12 +198,13 @@ impl Jobs {
         let Some(uid) = job.uid().map(Uid::from) else { return };
         if !self.memory.contains_key(&uid) {
             let mut memory = Memory::default();
-            self.pods.under(BY_JOB, &uid).for_each(|(_, pod)| memory.seen(&uid, pod));
+            let own = self.pods.owned(BY_JOB, namespace_of(&job), &uid);
+            own.for_each(|(_, pod)| memory.seen(&job.name_any(), &uid, &pod.name));
             self.memory.insert(Arc::clone(&uid), memory);
         }
         let could_claim = self.jobs.get(&uid).is_some_and(|old| may_claim(old));
         if could_claim && !may_claim(&job) {
-            self.wake_orphans(job.metadata.namespace.as_deref().unwrap_or_default(), woken);
+            self.wake_orphans(namespace_of(&job), woken);
         }
         woken.insert(Key::Job(Arc::clone(&uid)));
         self.jobs.put(uid, job);
@@ -195,8 +213,8 @@ impl Jobs {
     fn job_gone(&mut self, uid: &str, woken: &mut BTreeSet<Key>) {
         self.memory.remove(uid);
         let Some(job) = self.jobs.remove(uid) else { return };
-        woken.insert(Key::Job(uid.into()));
-        self.wake_orphans(job.metadata.namespace.as_deref().unwrap_or_default(), woken);
+        woken.insert(Key::LeftOver(namespace_of(&job).into(), uid.into()));
+        self.wake_orphans(namespace_of(&job), woken);
     }
 
     /// Nobody may be left who would take them.
@@ -207,9 +225,8 @@ impl Jobs {
 
     fn claimed(&self, uid: &Uid, job: &JobView) -> Claimed<'_> {
         let mut claimed = Claimed { pods: Vec::new(), adopt: Vec::new(), release: Vec::new() };
-        let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
-        // An owner is in the namespace of what it owns, whatever a reference says.
-        let own = self.pods.under(BY_JOB, uid).filter(|(_, pod)| *pod.namespace == *namespace);
+        let namespace = namespace_of(job);
+        let own = self.pods.owned(BY_JOB, namespace, uid);
         for (pod_uid, pod) in own.chain(self.pods.under(ORPHANS, namespace)) {
             let matches = takes(&job.spec.selector, |key| pod.label(key));
             let controller = pod.job.as_ref().map(|job| &*job.uid);
@@ -230,16 +247,15 @@ impl Jobs {
         claimed
     }
 
-    /// The pods under a Job's UID that still have the finalizer.
-    fn tracked(&self, uid: &Uid) -> Vec<Member<'_>> {
-        self.pods.under(BY_JOB, uid).filter(|(_, pod)| pod.tracked).take(UNCOUNTED_MAX).collect()
+    /// The pods of a Job that still have the finalizer.
+    fn tracked(&self, namespace: &str, uid: &Uid) -> Vec<Member<'_>> {
+        self.pods.owned(BY_JOB, namespace, uid).filter(|(_, pod)| pod.tracked).take(UNCOUNTED_MAX).collect()
     }
 
-    fn plan_left_over(&self, uid: &Uid) -> Plan<Action> {
-        let left = self.tracked(uid);
-        let Some((namespace, job)) = left.first().and_then(|(_, pod)| Some((&pod.namespace, pod.job.as_ref()?))) else {
-            return Plan::default();
-        };
+    fn plan_left_over(&self, namespace: &Arc<str>, uid: &Uid) -> Plan<Action> {
+        let left = self.tracked(namespace, uid);
+        let first = left.first().filter(|(_, pod)| self.job_of(pod).is_none());
+        let Some(job) = first.and_then(|(_, pod)| pod.job.as_ref()) else { return Plan::default() };
         let owner = Owner {
             api_version: "batch/v1",
             kind: "Job",
@@ -251,13 +267,13 @@ impl Jobs {
     }
 
     fn plan_job(&self, uid: &Uid, now: Now) -> Plan<Action> {
-        let Some(job) = self.jobs.get(uid) else { return self.plan_left_over(uid) };
+        let Some(job) = self.jobs.get(uid) else { return Plan::default() };
         if job.is_managed_by_another() {
             return Plan::default();
         }
         let owner = job.owner();
         if job.finished().is_some() {
-            let left = self.tracked(uid);
+            let left = self.tracked(&owner.namespace, uid);
             let free = || Action::Free { namespace: Arc::clone(&owner.namespace), pods: untracked(&left) };
             return if left.is_empty() { Plan::default() } else { Plan::act(free()) };
         }
@@ -273,7 +289,8 @@ impl Jobs {
         if evaluation.ends {
             deletions = named(&evaluation.tally.active);
         } else if !job.leaves() {
-            let memory = self.memory.get(uid).cloned().unwrap_or_default();
+            let nothing = Memory::default();
+            let memory = self.memory.get(uid).unwrap_or(&nothing);
             match manage(job, &pods, &evaluation, &memory.gone, now.instant) {
                 Manage::Rest => {}
                 Manage::Wait(at) => wakes.push(Wake { at, why: "failures have been waited for" }),
@@ -281,7 +298,7 @@ impl Jobs {
                 Manage::Create(new) => match memory.refused_until.filter(|until| *until > now.instant) {
                     Some(at) => wakes.push(Wake { at, why: "the server may take what it refused" }),
                     None => {
-                        let pods = self.with_names(uid, &owner, &memory, new);
+                        let pods = with_names(uid, &owner, memory, new);
                         return Plan::act(Action::Create { owner, job: Arc::clone(job), pods });
                     }
                 },
@@ -305,18 +322,6 @@ impl Jobs {
         Plan { actions, wake: wakes.into_iter().min() }
     }
 
-    fn with_names(&self, uid: &Uid, owner: &Owner, memory: &Memory, new: Vec<NewPod>) -> Vec<(String, NewPod)> {
-        let mut used = memory.used.clone();
-        let named = |new: NewPod| {
-            let used = used.entry(new.index).or_default();
-            let number = used.free().next().unwrap_or(0);
-            used.seen(number);
-            let ending = name_order(uid, new.index).ending(number);
-            (format!("{}{ending}", name_prefix(&owner.name, new.index)), new)
-        };
-        new.into_iter().map(named).collect()
-    }
-
     fn plan_orphan(&self, uid: &Uid) -> Plan<Action> {
         let Some(pod) = self.pods.get(uid).filter(|pod| pod.tracked && pod.job.is_none()) else {
             return Plan::default();
@@ -327,6 +332,24 @@ impl Jobs {
         }
         Plan::act(Action::Free { namespace: Arc::clone(&pod.namespace), pods: vec![pod.untracked(uid)] })
     }
+}
+
+/// Names for new pods, which no pod has had.
+fn with_names(uid: &Uid, owner: &Owner, memory: &Memory, new: Vec<NewPod>) -> Vec<(String, NewPod)> {
+    let mut used: BTreeMap<Option<u32>, UsedNumbers> = BTreeMap::new();
+    let named = |new: NewPod| {
+        let known = || memory.used.get(&new.index).cloned().unwrap_or_default();
+        let used = used.entry(new.index).or_insert_with(known);
+        let number = used.free().next().unwrap_or(0);
+        used.seen(number);
+        let ending = name_order(uid, new.index).ending(number);
+        (format!("{}{ending}", name_prefix(&owner.name, new.index)), new)
+    };
+    new.into_iter().map(named).collect()
+}
+
+fn namespace_of(job: &JobView) -> &str {
+    job.metadata.namespace.as_deref().unwrap_or_default()
 }
 
 /// Whether a Job takes in pods that nobody has.
@@ -372,12 +395,13 @@ impl Controller for Jobs {
     fn plan(&self, key: &Key, now: Now) -> Plan<Action> {
         match key {
             Key::Job(uid) => self.plan_job(uid, now),
+            Key::LeftOver(namespace, uid) => self.plan_left_over(namespace, uid),
             Key::Pod(uid) => self.plan_orphan(uid),
         }
     }
 
     fn ended(&mut self, now: Now, key: &Key, action: Action, outcome: Outcome<Answer>) -> Vec<Key> {
-        let (Key::Job(uid), Action::Create { pods, .. }) = (key, action) else { return Vec::new() };
+        let (Key::Job(uid), Action::Create { owner, pods, .. }) = (key, action) else { return Vec::new() };
         let Some(memory) = self.memory.get_mut(uid) else { return Vec::new() };
         match outcome {
             Outcome::Done(Answer::Refused) => {
@@ -385,11 +409,8 @@ impl Controller for Jobs {
                 memory.refused_until = Some(now.instant + REFUSED_BACKOFF.pause(memory.refused));
             }
             Outcome::Done(Answer::Taken(names)) => {
-                for (name, new) in pods.iter().filter(|(name, _)| names.contains(name)) {
-                    let ending = name.rsplit_once('-').map_or("", |(_, ending)| ending);
-                    if let Some(number) = name_order(uid, new.index).number(ending) {
-                        memory.used.entry(new.index).or_default().seen(number);
-                    }
+                for (name, _) in pods.iter().filter(|(name, _)| names.contains(name)) {
+                    memory.seen(&owner.name, uid, name);
                 }
             }
             Outcome::Done(Answer::Done) => (memory.refused, memory.refused_until) = (0, None),

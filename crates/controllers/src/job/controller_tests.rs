@@ -426,3 +426,52 @@ fn indexed_job_ends_the_second_pod_of_an_index_and_those_beyond() {
     assert_eq!(world.active().len(), 2);
     assert!(world.active().iter().all(|name| !name.starts_with("sum-2-")), "{:?}", world.active());
 }
+
+/// What is written on a pod can be edited; its name cannot.
+#[test]
+fn indexed_job_never_uses_a_name_again_whatever_its_pods_are_annotated_with() {
+    let mut world = World::with(json!({ "completions": 2, "parallelism": 2, "completionMode": "Indexed" }));
+    world.settle();
+    let first = world.pod_of(0);
+    world.annotate(&first, "batch.kubernetes.io/job-completion-index", "7");
+    world.restart();
+    world.settle();
+    let names: BTreeSet<String> = world.pods.keys().cloned().collect();
+    assert!(names.len() > 2, "a pod of no index is none of this Job's indexes: another was made: {names:?}");
+    assert!(names.contains(&first));
+}
+
+/// An owner is in the namespace of what it owns, whatever a reference says.
+#[test]
+fn job_lets_go_pods_of_other_namespaces_that_name_it_and_learns_nothing_from_them() {
+    let mut world = World::with(json!({ "completions": 1, "parallelism": 1 }));
+    world.settle();
+    let reference =
+        json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "sum", "uid": "job", "controller": true }]);
+    let foreign = |phase: &str| -> Arc<PodView> {
+        let metadata = json!({ "name": "sum-x7k2q", "namespace": "other", "uid": "foreign", "labels": { "job": "sum" },
+            "ownerReferences": reference, "finalizers": [super::super::job_pod::TRACKING_FINALIZER] });
+        let ended = json!([{ "name": "c", "restartCount": 0, "state": { "terminated": { "exitCode": 1,
+            "finishedAt": "2027-01-15T08:00:00Z" } } }]);
+        Arc::new(
+            serde_json::from_value(json!({ "metadata": metadata,
+            "status": { "phase": phase, "containerStatuses": ended } }))
+            .unwrap(),
+        )
+    };
+    let left_over = Key::LeftOver("other".into(), "job".into());
+    let controller = &mut world.watched.controller;
+    let woken = controller.observe(world.watched.now, Input::Pods(WatchUpdate::Changed(foreign("Failed"))));
+    assert_eq!(woken, std::slice::from_ref(&left_over));
+    let actions = controller.plan(&left_over, world.watched.now).actions;
+    let [Action::FreeIfGone { owner, pods }] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!((&*owner.namespace, &*pods[0].pod.name), ("other", "sum-x7k2q"));
+    assert!(controller.tracked("ns", &"job".into()).iter().all(|(_, pod)| *pod.namespace == *"ns"));
+    controller.observe(world.watched.now, Input::Pods(WatchUpdate::Removed(foreign("Failed"))));
+    assert!(
+        format!("{:?}", controller.memory["job"].gone).contains("failed: []"),
+        "{:?}",
+        controller.memory["job"].gone
+    );
+    assert!(controller.plan(&left_over, world.watched.now).actions.is_empty());
+}

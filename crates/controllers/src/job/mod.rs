@@ -71,15 +71,10 @@ impl Effects<Jobs> for JobEffects {
             Action::Create { owner, job, pods } => {
                 let template = &job.spec.template;
                 let text = |(name, new)| (String::clone(name), new_pod::pod_text(template, owner, name, new));
-                let Batch { revision, taken, error, .. } =
+                let batch =
                     self.pods.create_all(owner, pods.iter().map(|(name, new)| text((name, new))).collect()).await;
-                let answer = match error {
-                    // It is an answer: the numbers of the Job go on meanwhile.
-                    Some(_) => Answer::Refused,
-                    None if taken.is_empty() => Answer::Done,
-                    None => Answer::Taken(taken),
-                };
-                Ok(Applied::wrote(answer, PODS, revision))
+                let revision = batch.revision;
+                Ok(Applied::wrote(created(batch), PODS, revision))
             }
             Action::Delete { owner, pods } => done(self.pods.delete_all(owner, pods).await),
             Action::Remove { owner, pods } => {
@@ -153,9 +148,36 @@ impl JobEffects {
     }
 }
 
+/// What came of creates. A refusal is an answer as well: the numbers of the Job go on meanwhile, and nothing is created again at
+/// once, least of all in a namespace that ends.
+fn created(batch: Batch) -> Answer {
+    match batch {
+        Batch { error: Some(_), .. } | Batch { namespace_ends: true, .. } => Answer::Refused,
+        Batch { taken, .. } if taken.is_empty() => Answer::Done,
+        Batch { taken, .. } => Answer::Taken(taken),
+    }
+}
+
 fn done(batch: Batch) -> Result<Applied<Answer>, PodError> {
     match batch.error {
         Some(error) => Err(error),
         None => Ok(Applied::wrote(Answer::Done, PODS, batch.revision)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_waits_before_it_creates_again_in_a_namespace_that_ends() {
+        let batch = |namespace_ends, taken: &[&str]| Batch {
+            namespace_ends,
+            taken: taken.iter().map(|name| String::from(*name)).collect(),
+            ..Batch::default()
+        };
+        assert_eq!(created(batch(true, &[])), Answer::Refused);
+        assert_eq!(created(batch(false, &[])), Answer::Done);
+        assert_eq!(created(batch(false, &["sum-x7k2q"])), Answer::Taken(vec!["sum-x7k2q".to_owned()]));
     }
 }

@@ -24,6 +24,13 @@ pub(crate) fn name_prefix(job: &str, index: Option<u32>) -> String {
     }
 }
 
+/// The index of a pod that this Job has named, as its name says it.
+pub(crate) fn index_in_name(job: &str, pod: &str) -> Option<u32> {
+    let (front, _) = pod.rsplit_once('-')?;
+    let index = front.rsplit_once('-')?.1.parse().ok()?;
+    pod.starts_with(&name_prefix(job, Some(index))).then_some(index)
+}
+
 /// The pod, as it is sent.
 pub(crate) fn pod_text(template: &PodTemplate, owner: &Owner, name: &str, new: &NewPod) -> Vec<u8> {
     let mut pod = template.pod(owner, name);
@@ -120,5 +127,13 @@ mod tests {
     fn job_pod_name_prefix_keeps_the_index_whole() {
         assert_eq!(name_prefix(&"j".repeat(63), Some(99_999)).len(), 58);
         assert!(name_prefix(&"j".repeat(63), Some(7)).ends_with("j-7-"));
+    }
+
+    #[test]
+    fn job_pod_name_says_its_index() {
+        let long = "j".repeat(63);
+        for (job, index) in [("sum", Some(3)), ("sum", None), ("sum-3", None), ("sum-3", Some(4)), (&*long, Some(12))] {
+            assert_eq!(index_in_name(job, &format!("{}x7k2q", name_prefix(job, index))), index, "{job}");
+        }
     }
 }

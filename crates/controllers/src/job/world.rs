@@ -170,6 +170,11 @@ impl World {
         self.change_pod(name, |pod| pod["status"]["conditions"] = condition);
     }
 
+    /// Somebody writes something on a pod.
+    pub(super) fn annotate(&mut self, name: &str, key: &str, value: &str) {
+        self.change_pod(name, |pod| pod["metadata"]["annotations"][key] = value.into());
+    }
+
     pub(super) fn restarted(&mut self, name: &str, times: i64) {
         let status = json!([{ "name": "c", "restartCount": times }]);
         self.change_pod(name, |pod| pod["status"]["containerStatuses"] = status);
@@ -202,7 +207,7 @@ impl World {
 
     fn keys(&self) -> Vec<Key> {
         let uids = self.pods.values().map(|pod| Key::Pod(pod["metadata"]["uid"].as_str().unwrap().into()));
-        uids.chain([key()]).collect()
+        uids.chain([key(), Key::LeftOver("ns".into(), "job".into())]).collect()
     }
 
     /// The watches tell one more thing each, if they are to and there is any.

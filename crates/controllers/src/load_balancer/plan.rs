@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use client::WatchUpdate;
 use frame::{Controller, Now, Plan};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -19,6 +20,12 @@ const PORT_TAKEN: &str = "adieu.dev/PortTaken";
 
 /// A Service: namespace and name.
 pub(super) type Key = (String, String);
+
+/// A port and its protocol.
+type Port = (i32, String);
+
+/// In the order in which Services get a port: who was made first.
+type Turn = (Option<Timestamp>, Key);
 
 #[derive(Debug)]
 pub(super) enum Input {
@@ -41,8 +48,12 @@ pub(super) struct WriteStatus {
 pub(super) struct LoadBalancers {
     nodes: BTreeMap<String, Vec<IpAddr>>,
     services: BTreeMap<Key, Arc<Service>>,
+    /// Who wants which port.
+    ports: BTreeMap<Port, BTreeSet<Turn>>,
     /// By slice: the Service it belongs to, and the nodes with a ready endpoint.
     slices: BTreeMap<Key, (Key, BTreeSet<String>)>,
+    /// The slices of each Service.
+    slices_of: BTreeMap<Key, BTreeSet<Key>>,
 }
 
 impl Controller for LoadBalancers {
@@ -108,49 +119,104 @@ impl LoadBalancers {
         if before == self.nodes { Vec::new() } else { self.services.keys().cloned().collect() }
     }
 
-    /// Others may wait for a port that this one had.
     fn observe_services(&mut self, update: WatchUpdate<Arc<Service>>) -> Vec<Key> {
         match update {
             WatchUpdate::Listed(all) => {
-                let all = all.into_iter().filter(|service| concerns(service));
-                self.services = all.map(|service| (key(&*service), service)).collect();
+                (self.services, self.ports) = (BTreeMap::new(), BTreeMap::new());
+                for service in all {
+                    self.put(service);
+                }
+                self.services.keys().cloned().collect()
             }
-            WatchUpdate::Changed(service) if concerns(&service) => {
-                self.services.insert(key(&*service), service);
+            WatchUpdate::Changed(service) => {
+                let mut woken = self.take(&key(&*service));
+                woken.extend(self.put(service));
+                woken.into_iter().collect()
             }
-            WatchUpdate::Changed(service) | WatchUpdate::Removed(service) => {
-                if self.services.remove(&key(&*service)).is_none() {
-                    return Vec::new();
+            WatchUpdate::Removed(service) => self.take(&key(&*service)).into_iter().collect(),
+        }
+    }
+
+    /// Takes in a Service. Answers for whom that matters: itself, and who wants one of its ports.
+    fn put(&mut self, service: Arc<Service>) -> BTreeSet<Key> {
+        if !concerns(&service) {
+            return BTreeSet::new();
+        }
+        let key = key(&*service);
+        for port in wanted(&service) {
+            self.ports.entry(port).or_default().insert(turn(&key, &service));
+        }
+        let rivals = self.rivals(&service);
+        self.services.insert(key.clone(), service);
+        rivals.into_iter().chain([key]).collect()
+    }
+
+    /// A Service is gone, or another by now. Answers for whom that matters.
+    fn take(&mut self, key: &Key) -> BTreeSet<Key> {
+        let Some(service) = self.services.remove(key) else { return BTreeSet::new() };
+        for port in wanted(&service) {
+            if let Some(turns) = self.ports.get_mut(&port) {
+                turns.remove(&turn(key, &service));
+                if turns.is_empty() {
+                    self.ports.remove(&port);
                 }
             }
         }
-        self.services.keys().cloned().collect()
+        self.rivals(&service)
+    }
+
+    /// Who wants one of the ports that this one wants, and comes later: whoever came earlier has it anyway.
+    fn rivals(&self, service: &Service) -> BTreeSet<Key> {
+        let own = turn(&key(service), service);
+        let later = |port| {
+            let turns = self.ports.get(&port).into_iter();
+            turns.flat_map(|turns| turns.range(&own..)).map(|(_, key)| key.clone()).collect::<Vec<_>>()
+        };
+        wanted(service).into_iter().flat_map(later).collect()
     }
 
     fn observe_slices(&mut self, update: WatchUpdate<Arc<EndpointSlice>>) -> Vec<Key> {
         let (slices, is_gone) = match update {
             WatchUpdate::Listed(all) => {
-                self.slices.clear();
-                self.slices.extend(all.iter().filter_map(|slice| Some((key(&**slice), ready_nodes(slice)?))));
+                (self.slices, self.slices_of) = (BTreeMap::new(), BTreeMap::new());
+                for slice in all {
+                    self.put_slice(key(&*slice), ready_nodes(&slice));
+                }
                 return self.services.keys().cloned().collect();
             }
             WatchUpdate::Changed(slice) => (slice, false),
             WatchUpdate::Removed(slice) => (slice, true),
         };
         let new = ready_nodes(&slices).filter(|_| !is_gone);
-        let before = match new.clone() {
-            Some(new) => self.slices.insert(key(&*slices), new),
-            None => self.slices.remove(&key(&*slices)),
-        };
+        let before = self.put_slice(key(&*slices), new.clone());
         let is_same = before == new;
         let touched = before.into_iter().chain(new).map(|(service, _)| service);
         touched.filter(|service| !is_same && self.services.contains_key(service)).collect()
     }
 
+    /// A slice is this by now, or nothing. Answers what it was.
+    fn put_slice(&mut self, slice: Key, new: Option<(Key, BTreeSet<String>)>) -> Option<(Key, BTreeSet<String>)> {
+        let before = self.slices.remove(&slice);
+        if let Some((service, _)) = &before
+            && let Some(slices) = self.slices_of.get_mut(service)
+        {
+            slices.remove(&slice);
+            if slices.is_empty() {
+                self.slices_of.remove(service);
+            }
+        }
+        if let Some(new) = new {
+            self.slices_of.entry(new.0.clone()).or_default().insert(slice.clone());
+            self.slices.insert(slice, new);
+        }
+        before
+    }
+
     fn addresses(&self, key: &Key, service: &Service) -> Vec<IpAddr> {
         let Some(spec) = service.spec.as_ref() else { return Vec::new() };
         let is_local = spec.external_traffic_policy.as_deref() == Some("Local");
-        let own = self.slices.values().filter(|(of, _)| of == key).flat_map(|(_, nodes)| nodes);
+        let own = self.slices_of.get(key).into_iter().flatten().filter_map(|slice| self.slices.get(slice));
+        let own = own.flat_map(|(_, nodes)| nodes);
         let with_endpoints: BTreeSet<&String> = own.collect();
         let nodes = self.nodes.iter().filter(|(name, _)| !is_local || with_endpoints.contains(name));
         let families: BTreeSet<bool> = spec.cluster_ips.iter().flatten().map(|ip| ip.contains(':')).collect();
@@ -161,15 +227,8 @@ impl LoadBalancers {
 
     /// The Service that came first, of those that want the same port of the same nodes.
     fn older_with_a_port_of(&self, key: &Key, service: &Service) -> Option<&Key> {
-        let ports = ports(service);
-        let age = |service: &Service| service.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let mut others = self.services.iter().filter(|(_, other)| is_balanced(other));
-        let other = others.find(|(other, theirs)| {
-            (age(theirs), *other) < (age(service), key)
-                && theirs.metadata.deletion_timestamp.is_none()
-                && !ports.is_disjoint(&self::ports(theirs))
-        });
-        other.filter(|_| is_balanced(service)).map(|(other, _)| other)
+        let firsts = wanted(service).into_iter().filter_map(|port| self.ports.get(&port)?.first());
+        firsts.min().map(|(_, first)| first).filter(|first| *first != key)
     }
 }
 
@@ -190,7 +249,15 @@ fn concerns(service: &Service) -> bool {
     is_balanced(service) || !is_of_another_class && ingress.is_some_and(|ingress| !ingress.is_empty())
 }
 
-fn ports(service: &Service) -> BTreeSet<(i32, String)> {
+fn turn(key: &Key, service: &Service) -> Turn {
+    (service.metadata.creation_timestamp.as_ref().map(|time| time.0), key.clone())
+}
+
+/// The ports of the nodes that a Service wants: none if it is somebody else's, or leaves.
+fn wanted(service: &Service) -> BTreeSet<Port> {
+    if !is_balanced(service) || service.metadata.deletion_timestamp.is_some() {
+        return BTreeSet::new();
+    }
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     ports.map(|port| (port.port, port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()))).collect()
 }
@@ -345,5 +412,29 @@ mod tests {
         let udp = json!({ "metadata": younger["metadata"], "spec": { "ports": [{ "port": 80, "protocol": "UDP" }] } });
         observe(&mut balancers, Input::Services(WatchUpdate::Changed(service("third", udp))));
         assert_eq!(planned(&balancers, "third").unwrap().len(), 2, "another protocol is another port");
+    }
+
+    #[tokio::test]
+    async fn load_balancer_wakes_only_those_who_want_its_ports() {
+        let mut balancers = with_two_nodes();
+        let on = |port: u16, day: u8| {
+            json!({ "metadata": { "creationTimestamp": format!("2026-01-{day:02}T00:00:00Z") },
+                "spec": { "ports": [{ "port": port }] } })
+        };
+        let told = |balancers: &mut LoadBalancers, service| -> Vec<String> {
+            let woken = balancers.observe(now(), Input::Services(WatchUpdate::Changed(service)));
+            woken.into_iter().map(|(_, name)| name).collect()
+        };
+        assert_eq!(told(&mut balancers, service("third", on(80, 3))), ["third"], "who is older has it anyway");
+        assert_eq!(told(&mut balancers, service("other", on(81, 1))), ["other"]);
+        assert_eq!(told(&mut balancers, service("second", on(80, 2))), ["second", "third"]);
+        assert_eq!(told(&mut balancers, service("web", on(82, 1))), ["second", "third", "web"], "it gives up a port");
+        let message = |name: &str| {
+            let plan = balancers.plan(&("shop".to_owned(), name.to_owned()), now());
+            plan.actions[0].conditions.first().map(|told| told.message.clone())
+        };
+        assert_eq!(message("second"), None);
+        assert!(message("third").unwrap().contains("shop/second"));
+        assert_eq!(told(&mut balancers, service("second", json!({ "spec": { "type": "ClusterIP" } }))), ["third"]);
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::pod;
+use api::rules::{SURGE_ASKED_AT, surges_until};
 use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan, Wake};
 use jiff::Timestamp;
@@ -18,7 +19,7 @@ use super::set::{ReplicaSetView, SetKind, SetStatus};
 use super::victims::{Replica, deletion_cost, victims};
 use crate::availability::{Since, available_at, ready_since};
 use crate::controller_ref::{Candidate, Claim, Owner, claim, controller_of};
-use crate::objects::Objects;
+use crate::objects::{Objects, owner_word};
 use crate::pod::PodView;
 use crate::pod_control::{BURST, PodRef};
 use crate::pod_names::{self, NameOrder, UsedNumbers};
@@ -79,6 +80,8 @@ struct PodFacts {
     phase: u8,
     ready: Option<Since>,
     deletion_cost: i32,
+    /// Its eviction waits for a successor until then.
+    surges_until: Option<Timestamp>,
     restarts: (i32, i32),
     created: Option<Timestamp>,
 }
@@ -108,6 +111,11 @@ impl PodFacts {
             deletion_cost: deletion_cost(
                 pod.annotations().get("controller.kubernetes.io/pod-deletion-cost").map(String::as_str),
             ),
+            surges_until: pod
+                .annotations()
+                .get(SURGE_ASKED_AT)
+                .and_then(|asked_at| surges_until(asked_at, now.timestamp))
+                .filter(|until| *until > now.timestamp),
             restarts: (
                 most(&pod.status.container_statuses, &|_| true),
                 most(&pod.status.init_container_statuses, &is_sidecar),
@@ -122,6 +130,11 @@ impl PodFacts {
 
     fn is_active(&self) -> bool {
         !self.leaves && !self.terminal
+    }
+
+    /// It is about to be evicted, and waits for a successor.
+    fn surges(&self, now: Timestamp) -> bool {
+        self.surges_until.is_some_and(|until| until > now)
     }
 }
 
@@ -143,7 +156,7 @@ const BY_NAMESPACE: usize = 0;
 const SIBLINGS: usize = 1;
 
 /// Everything known, and what follows from it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Replicas {
     kind: SetKind,
     pods: Objects<PodFacts, 2>,
@@ -162,12 +175,14 @@ struct Claimed<'a> {
 impl Replicas {
     pub(crate) fn new(kind: SetKind) -> Self {
         let pods = Objects::new([
-            |pod: &PodFacts| pod.controller.clone(),
+            |pod: &PodFacts| pod.controller.as_ref().map(|uid| owner_word(&pod.namespace, uid)),
             |pod: &PodFacts| pod.controller.is_none().then(|| Arc::clone(&pod.namespace)),
         ]);
         let sets = Objects::new([
-            |set: &Arc<ReplicaSetView>| set.metadata.namespace.as_deref().map(Arc::from),
-            |set: &Arc<ReplicaSetView>| controller_of(&set.metadata).map(|owner| owner.uid.as_str().into()),
+            |set: &Arc<ReplicaSetView>| Some(set.namespace().into()),
+            |set: &Arc<ReplicaSetView>| {
+                controller_of(&set.metadata).map(|owner| owner_word(set.namespace(), &owner.uid))
+            },
         ]);
         Self { kind, pods, sets, memory: BTreeMap::new() }
     }
@@ -192,6 +207,7 @@ impl Replicas {
         }
         self.concerned(&facts, woken);
         if let Some((set, number)) = facts.controller.as_ref().and_then(|set| Some((set, number_of(set, &facts.name)?)))
+            && self.sets.get(set).is_some_and(|it| *it.namespace() == *facts.namespace)
             && let Some(memory) = self.memory.get_mut(set)
         {
             memory.used.seen(number);
@@ -211,7 +227,8 @@ impl Replicas {
     fn set_seen(&mut self, set: Arc<ReplicaSetView>, woken: &mut BTreeSet<Uid>) {
         let Some(uid) = set.uid().map(Uid::from) else { return };
         if !self.memory.contains_key(&uid) {
-            let there = self.pods.under(BY_CONTROLLER, &uid).filter_map(|(_, pod)| number_of(&uid, &pod.name));
+            let own = self.pods.owned(BY_CONTROLLER, set.namespace(), &uid);
+            let there = own.filter_map(|(_, pod)| number_of(&uid, &pod.name));
             let used = UsedNumbers::starting(there);
             self.memory.insert(Arc::clone(&uid), Memory { used, ..Memory::default() });
         }
@@ -226,10 +243,8 @@ impl Replicas {
 
     fn claimed(&self, uid: &Uid, set: &ReplicaSetView) -> Claimed<'_> {
         let mut claimed = Claimed { active: Vec::new(), terminating: 0, adopt: Vec::new(), release: Vec::new() };
-        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        let orphans = self.pods.under(ORPHANS, namespace).filter(|(_, pod)| pod.is_active());
-        // An owner is in the namespace of what it owns, whatever a reference says.
-        let own = self.pods.under(BY_CONTROLLER, uid).filter(|(_, pod)| *pod.namespace == *namespace);
+        let orphans = self.pods.under(ORPHANS, set.namespace()).filter(|(_, pod)| pod.is_active());
+        let own = self.pods.owned(BY_CONTROLLER, set.namespace(), uid);
         for (pod_uid, pod) in own.chain(orphans) {
             let matches = takes(&set.spec.selector, |key| pod.label(key));
             if !pod.is_active() {
@@ -250,10 +265,13 @@ impl Replicas {
     }
 
     /// How many pods are missing (above nothing) or too many (below), brakes considered.
-    fn difference(set: &ReplicaSetView, claimed: &Claimed<'_>) -> i64 {
+    fn difference(set: &ReplicaSetView, claimed: &Claimed<'_>, now: Timestamp) -> i64 {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let (active, leaving) = (count(claimed.active.len()), count(claimed.terminating));
-        let missing = i64::from(set.replicas()) - active;
+        let surging = count(claimed.active.iter().filter(|(_, pod)| pod.surges(now)).count());
+        let wanted = i64::from(set.replicas());
+        // Whoever is about to be evicted has a successor beside it, but no more than are wanted at all.
+        let missing = wanted + surging.min(wanted) - active;
         let brakes = Brakes::of(set.metadata.annotations.as_ref());
         if missing > 0 && brakes.waits_for_termination {
             return (missing - leaving).max(0);
@@ -268,9 +286,13 @@ impl Replicas {
         if !claimed.adopt.is_empty() || !claimed.release.is_empty() {
             return Plan::act(Action::Claim { owner, adopt: claimed.adopt, release: claimed.release });
         }
-        let difference = Self::difference(set, &claimed);
+        let difference = Self::difference(set, &claimed, now.timestamp);
+        // When the last eviction that waits was given up, its successor is one too many.
+        let lapses =
+            claimed.active.iter().filter_map(|(_, pod)| pod.surges_until).filter(|until| *until > now.timestamp);
+        let wake = lapses.min().map(|until| Wake { at: now.at(until), why: "an eviction may have been given up" });
         let count = usize::try_from(difference.unsigned_abs()).unwrap_or(BURST).min(BURST);
-        match difference {
+        let plan = match difference {
             0 => Plan::default(),
             1.. => {
                 let (order, prefix) = (NameOrder::of(uid), pod_names::prefix(&owner.name));
@@ -282,7 +304,8 @@ impl Replicas {
                 let pods = self.victims(uid, set, &claimed, count, now);
                 Plan::act(Action::Delete { owner, pods })
             }
-        }
+        };
+        Plan { wake, ..plan }
     }
 
     fn victims(&self, uid: &Uid, set: &ReplicaSetView, claimed: &Claimed<'_>, count: usize, now: Now) -> Vec<PodRef> {
@@ -301,13 +324,12 @@ impl Replicas {
             .collect();
         // All sets of one Deployment count together; a set of its own counts for itself.
         let family: Vec<&Uid> = match controller_of(&set.metadata) {
-            Some(owner) => self.sets.under(SIBLINGS, &owner.uid).map(|(uid, _)| uid).collect(),
+            Some(owner) => self.sets.owned(SIBLINGS, set.namespace(), &owner.uid).map(|(uid, _)| uid).collect(),
             None => vec![uid],
         };
         let mut siblings: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, pod) in family.into_iter().flat_map(|uid| self.pods.under(BY_CONTROLLER, uid)) {
-            let is_here = set.metadata.namespace.as_deref() == Some(&*pod.namespace);
-            if let Some(node) = pod.node.as_deref().filter(|_| is_here && pod.is_active()) {
+        for (_, pod) in family.into_iter().flat_map(|uid| self.pods.owned(BY_CONTROLLER, set.namespace(), uid)) {
+            if let Some(node) = pod.node.as_deref().filter(|_| pod.is_active()) {
                 *siblings.entry(node).or_default() += 1;
             }
         }
@@ -360,7 +382,7 @@ impl Replicas {
         let ours = |condition: &&Value| condition["type"] == REPLICA_FAILURE;
         let old = set.status.conditions.iter().find(ours);
         let mut conditions: Vec<Value> = set.status.conditions.iter().filter(|it| !ours(it)).cloned().collect();
-        let difference = Self::difference(set, claimed);
+        let difference = Self::difference(set, claimed, now);
         let failure = self.memory.get(uid).and_then(|memory| memory.failure.as_ref());
         match (failure, old) {
             // Nothing is in the way, or nothing is to be done any more.

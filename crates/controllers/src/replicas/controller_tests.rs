@@ -187,3 +187,41 @@ fn replicas_do_not_count_pods_of_other_namespaces_that_name_them_as_their_owner(
         assert!(matches!(&actions[..], [Action::Create { names, .. }] if names.len() == 1), "{actions:?}");
     }
 }
+
+/// [TR-87] in part: what the set does about a pod whose eviction waits.
+#[test]
+fn replicas_make_a_successor_for_a_pod_that_is_to_be_evicted_until_the_eviction_is_given_up() {
+    let mut watched = Watched::new(Replicas::new(SetKind::ReplicaSet));
+    let asked_at = api::time::seconds(watched.now.timestamp);
+    let marked = |name: &str| {
+        let mut pod = PodView::clone(&pod(name, "Running", false, true));
+        pod.metadata.annotations = Some([(SURGE_ASKED_AT.to_owned(), asked_at.clone())].into());
+        Arc::new(pod)
+    };
+    let plan = |watched: &Watched<Replicas>| watched.controller.plan(&keys()[0], watched.now);
+    watched.tell(Input::Sets(WatchUpdate::Changed(set(1, 1, json!({})))), keys(), 0);
+    watched.tell(Input::Pods(WatchUpdate::Changed(pod("old", "Running", false, true))), keys(), 0);
+    assert_eq!(plan(&watched).actions.len(), 0);
+    watched.tell(Input::Pods(WatchUpdate::Changed(marked("old"))), keys(), 0);
+    let actions = plan(&watched).actions;
+    let [Action::Create { names, .. }] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(names.len(), 1);
+    let successor = pod(&names[0], "Running", false, true);
+    watched.tell(Input::Pods(WatchUpdate::Changed(Arc::clone(&successor))), keys(), 0);
+    let rests = plan(&watched);
+    assert_eq!((rests.actions.len(), rests.wake.is_some()), (0, true), "two are right for now");
+    // It leaves, and its successor is there already.
+    let mut gone = watched.controller.clone();
+    gone.observe(watched.now, Input::Pods(WatchUpdate::Changed(pod("old", "Running", true, true))));
+    let plan_without = gone.plan(&keys()[0], watched.now);
+    assert_eq!((plan_without.actions.len(), plan_without.wake), (0, None));
+    // A set that is to have none has none, whoever waits.
+    let mut none = watched.controller.clone();
+    none.observe(watched.now, Input::Sets(WatchUpdate::Changed(set(0, 2, json!({})))));
+    let actions = none.plan(&keys()[0], watched.now).actions;
+    assert!(matches!(&actions[..], [Action::Delete { pods, .. }] if pods.len() == 2), "{actions:?}");
+    // Nobody asks any more: one is too many.
+    watched.pass(std::time::Duration::from_secs(121));
+    let actions = plan(&watched).actions;
+    assert!(matches!(&actions[..], [Action::Delete { pods, .. }] if pods.len() == 1), "{actions:?}");
+}

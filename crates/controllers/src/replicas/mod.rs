@@ -158,7 +158,7 @@ where
 fn done(batch: Batch) -> Result<Applied<Answer>, PodError> {
     match batch {
         Batch { error: Some(error), .. } => Err(error),
-        Batch { revision, created, taken, error: None } => {
+        Batch { revision, created, taken, error: None, .. } => {
             Ok(Applied::wrote(Answer::Created(created, taken), PODS, revision))
         }
     }

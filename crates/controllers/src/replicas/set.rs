@@ -100,6 +100,10 @@ impl ReplicaSetView {
         self.spec.replicas.unwrap_or(1).max(0)
     }
 
+    pub(crate) fn namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
     /// It is being deleted.
     pub(crate) fn leaves(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()

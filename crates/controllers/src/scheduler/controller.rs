@@ -6,7 +6,7 @@ use std::sync::Arc;
 use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan, Rank};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 
@@ -21,6 +21,7 @@ use crate::volume_objects::VolumeInput;
 pub(super) enum Input {
     Pods(WatchUpdate<Arc<PodView>>),
     Nodes(WatchUpdate<Arc<Node>>),
+    Namespaces(WatchUpdate<Arc<Namespace>>),
     Budgets(WatchUpdate<Arc<PodDisruptionBudget>>),
     Volumes(VolumeInput),
 }
@@ -103,6 +104,9 @@ impl Controller for Scheduler {
             Input::Nodes(WatchUpdate::Listed(nodes)) => planner.all_nodes(&nodes),
             Input::Nodes(WatchUpdate::Changed(node)) => planner.node_seen(&node),
             Input::Nodes(WatchUpdate::Removed(node)) => planner.node_gone(&node.name_any()),
+            Input::Namespaces(WatchUpdate::Listed(all)) => planner.all_namespaces(&all),
+            Input::Namespaces(WatchUpdate::Changed(it)) => planner.namespace_seen(&it),
+            Input::Namespaces(WatchUpdate::Removed(it)) => planner.namespace_gone(&it.name_any()),
             Input::Volumes(input) => planner.volumes_seen(input),
             Input::Budgets(WatchUpdate::Listed(budgets)) => planner.all_budgets(&budgets),
             Input::Budgets(WatchUpdate::Changed(budget)) => planner.budget_seen(&budget),
@@ -181,15 +185,24 @@ mod tests {
     fn pod(uid: &str, priority: usize, cpus: usize, node: Option<&str>) -> Arc<PodView> {
         let container = json!({ "name": "a", "resources": { "requests": { "cpu": cpus.to_string() } } });
         Arc::new(
-            serde_json::from_value(json!({ "metadata": { "name": uid, "namespace": "ns", "uid": uid },
+            serde_json::from_value(json!({
+                "metadata": { "name": uid, "namespace": "ns", "uid": uid, "labels": { "app": "web" } },
                 "spec": { "containers": [container], "priority": priority, "nodeName": node } }))
             .unwrap(),
         )
     }
 
+    /// The same, to be spread over nodes.
+    fn spread(mut pod: Arc<PodView>) -> Arc<PodView> {
+        let constraint = json!([{ "maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": { "matchLabels": { "app": "web" } } }]);
+        Arc::make_mut(&mut pod).spec.topology_spread_constraints = serde_json::from_value(constraint).unwrap();
+        pod
+    }
+
     fn node(name: &str, cpus: usize, ready: &str) -> Arc<Node> {
         Arc::new(
-            serde_json::from_value(json!({ "metadata": { "name": name },
+            serde_json::from_value(json!({ "metadata": { "name": name, "labels": { "host": name } },
                 "status": { "allocatable": { "cpu": cpus.to_string() },
                     "conditions": [{ "type": "Ready", "status": ready }] } }))
             .unwrap(),
@@ -213,6 +226,7 @@ mod tests {
                 let uid = dice.pick(&["p0", "p1", "p2", "p3", "p4", "p5"]);
                 let on = dice.pick(&[None, None, Some("n0"), Some("n1")]);
                 let pod = pod(uid, dice.roll(3), 1 + dice.roll(3), on);
+                let pod = if dice.flip() { spread(pod) } else { pod };
                 let node = node(dice.pick(&["n0", "n1"]), dice.roll(6), dice.pick(&["True", "True", "False"]));
                 let input = match dice.roll(7) {
                     0..=2 => Input::Pods(WatchUpdate::Changed(pod)),

@@ -2,9 +2,11 @@
 
 use api::placement::NOT_WANTED;
 use api::pod::{self, Taint};
+use k8s_openapi::api::core::v1 as core;
 
 use super::affinity;
 use super::resources::Amounts;
+use super::spread::Spread;
 use super::volumes;
 use super::world::{NodeFacts, NodeState, Nominees, Resident, World};
 use crate::pod::PodView;
@@ -14,7 +16,7 @@ pub(super) fn refusal(pod: &PodView, node: &NodeFacts) -> Option<String> {
     if node.unschedulable && !pod::tolerates(pod, UNSCHEDULABLE) {
         return Some("node(s) were unschedulable".to_owned());
     }
-    if let Some(taint) = node.taints.iter().find(|taint| taint.effect != PREFER && !pod::tolerates(pod, *taint)) {
+    if let Some(taint) = untolerated(pod, node) {
         let value = taint.value.as_deref().unwrap_or_default();
         return Some(format!("node(s) had untolerated taint {{{}: {value}}}", taint.key));
     }
@@ -25,6 +27,11 @@ pub(super) fn refusal(pod: &PodView, node: &NodeFacts) -> Option<String> {
     (!wanted).then(|| NOT_WANTED.to_owned())
 }
 
+/// A taint that keeps the pod away.
+pub(super) fn untolerated<'a>(pod: &PodView, node: &'a NodeFacts) -> Option<&'a core::Taint> {
+    node.taints.iter().find(|taint| taint.effect != PREFER && !pod::tolerates(pod, *taint))
+}
+
 /// Everything that keeps the pod off the node that the first of the checks to fail knows of; nothing if it fits. Room and
 /// ports of `nominees` are taken, though nobody is there yet.
 pub(super) fn obstacles(
@@ -33,6 +40,7 @@ pub(super) fn obstacles(
     place: &NodeState,
     world: &World,
     nominees: &Nominees,
+    spread: &Spread<'_>,
 ) -> Vec<String> {
     let node = &place.node;
     let one = |words: &str| vec![words.to_owned()];
@@ -55,6 +63,9 @@ pub(super) fn obstacles(
         return missing;
     }
     if let Some(why) = volumes::obstacle(pod, node, world) {
+        return one(why);
+    }
+    if let Some(why) = spread.obstacle(node) {
         return one(why);
     }
     affinity::neighbours(pod, node, world).map_or_else(Vec::new, one)

@@ -11,6 +11,8 @@ mod fit;
 mod plan;
 mod preempt;
 mod resources;
+mod score;
+mod spread;
 mod volumes;
 mod world;
 
@@ -18,7 +20,9 @@ use api::volume::SELECTED_NODE;
 use client::{Grade, Recorder, about_pod};
 use frame::{Applied, Effects, Limits};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    Binding, Namespace, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -60,6 +64,7 @@ async fn run_once(client: &kube::Client, settings: Settings) {
     let mut tasks = JoinSet::new();
     let mut pods = Feed::new(PODS, Api::<PodView>::all(client.clone()));
     let mut nodes = Feed::new(NODES, Api::<Node>::all(client.clone()));
+    let mut namespaces = Feed::new("namespaces", Api::<Namespace>::all(client.clone()));
     let mut budgets = Feed::new("poddisruptionbudgets", Api::<PodDisruptionBudget>::all(client.clone()));
     let mut claims = Feed::new(CLAIMS, Api::<PersistentVolumeClaim>::all(client.clone()));
     let mut volumes = Feed::new(VOLUMES, Api::<PersistentVolume>::all(client.clone()));
@@ -67,6 +72,7 @@ async fn run_once(client: &kube::Client, settings: Settings) {
     let sources = vec![
         pods.source(Input::Pods),
         nodes.source(Input::Nodes),
+        namespaces.source(Input::Namespaces),
         budgets.source(Input::Budgets),
         claims.source(|update| Input::Volumes(VolumeInput::Claims(update))),
         volumes.source(|update| Input::Volumes(VolumeInput::Volumes(update))),
@@ -74,6 +80,7 @@ async fn run_once(client: &kube::Client, settings: Settings) {
     ];
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
+    namespaces.start(&mut tasks);
     budgets.start(&mut tasks);
     claims.start(&mut tasks);
     volumes.start(&mut tasks);

@@ -9,14 +9,16 @@ use std::sync::Arc;
 
 use api::pod;
 use frame::Rank;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 
-use super::affinity::{preference, required};
-use super::fit::{obstacles, reluctance};
+use super::affinity::required;
+use super::fit::obstacles;
 use super::preempt::{Attempt, Budget, Choice};
 use super::resources::Amounts;
+use super::score::best;
+use super::spread::{Spread, is_bound_to_spread};
 use super::volumes::{self, VolumeChoice, VolumeState};
 use super::world::{NodeState, Nominees, Resident, Uid, World};
 use crate::pod::PodView;
@@ -50,7 +52,7 @@ pub(super) struct Planner {
     world: World,
     /// Who waits for a node.
     waiting: BTreeMap<Uid, PodView>,
-    /// Who of them must be near to others.
+    /// Whom others may let in by coming: who must be near to them, or must not be where there are more of them than elsewhere.
     sociable: BTreeSet<Uid>,
     /// Who of them deserves a look because of what was told since [`Planner::take_woken`].
     woken: BTreeSet<Uid>,
@@ -94,10 +96,11 @@ impl Planner {
         }
         let asked = Amounts::of_pod(pod);
         let nominees = self.nominees(uid, pod::priority(pod));
+        let spread = Spread::of(pod, &self.world);
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         let mut fitting: Vec<&NodeState> = Vec::new();
         for place in self.world.places() {
-            let obstacles = obstacles(pod, &asked, place, &self.world, &nominees);
+            let obstacles = obstacles(pod, &asked, place, &self.world, &nominees, &spread);
             if obstacles.is_empty() {
                 fitting.push(place);
             }
@@ -105,7 +108,7 @@ impl Planner {
                 *reasons.entry(obstacle).or_default() += 1;
             }
         }
-        if let Some(node) = best(pod, &asked, fitting) {
+        if let Some(node) = best(pod, &asked, &fitting, &self.world) {
             let place = self.world.place(&node)?;
             let pod = Arc::clone(uid);
             return match volumes::on_node(self.waiting.get(uid)?, &place.node, &self.world.volumes).ok()? {
@@ -115,11 +118,11 @@ impl Planner {
             };
         }
         let why = explain(&reasons, self.world.places().count());
-        Some(self.make_room(Arc::clone(uid), &asked, &nominees, why))
+        Some(self.make_room(Arc::clone(uid), &asked, &nominees, &spread, why))
     }
 
     /// A pod fits nowhere: perhaps others have to go for it.
-    fn make_room(&self, uid: Uid, asked: &Amounts, nominees: &Nominees, why: String) -> Placement {
+    fn make_room(&self, uid: Uid, asked: &Amounts, nominees: &Nominees, spread: &Spread<'_>, why: String) -> Placement {
         let (world, displaced) = (&self.world, &self.displaced);
         let leaving = |uid: &str, resident: &Resident| resident.leaving || displaced.contains(uid);
         let Some(pod) = self.waiting.get(&uid) else { return Placement::Nowhere { pod: uid, why } };
@@ -135,7 +138,7 @@ impl Planner {
             return Placement::Nowhere { pod: uid, why };
         }
         let budgets = self.budgets.values().cloned().collect();
-        let attempt = Attempt { pod, asked, nominees, budgets, leaving: &leaving };
+        let attempt = Attempt { pod, asked, spread, nominees, budgets, leaving: &leaving };
         // Trying out who has to go needs a world to try it in, and most pods for whom there is no room matter too little.
         let Some(Choice { node, victims }) =
             attempt.is_worth_it(world).then(|| attempt.choose(world.clone())).flatten()
@@ -293,7 +296,24 @@ impl Planner {
         }
     }
 
-    /// Who is there takes room, which helps nobody but those who want to be near it.
+    pub(super) fn namespace_seen(&mut self, namespace: &Namespace) {
+        if self.world.namespace_seen(namespace) {
+            self.look_at_all();
+        }
+    }
+
+    pub(super) fn namespace_gone(&mut self, name: &str) {
+        self.world.namespace_gone(name);
+    }
+
+    /// These namespaces and no others.
+    pub(super) fn all_namespaces<N: Borrow<Namespace>>(&mut self, namespaces: &[N]) {
+        let here: BTreeSet<String> = namespaces.iter().map(|it| it.borrow().name_any()).collect();
+        self.world.keep_namespaces(&here);
+        namespaces.iter().for_each(|it| self.namespace_seen(it.borrow()));
+    }
+
+    /// Who is there takes room, which helps nobody but those who want to be near it, or to be spread with it.
     fn arrive(&mut self, uid: &Uid, resident: Resident) {
         self.world.put(uid, resident);
         self.woken.extend(self.sociable.iter().filter(|uid| self.waiting.contains_key(*uid)).cloned());
@@ -304,7 +324,7 @@ impl Planner {
     }
 
     fn wait(&mut self, uid: Uid, pod: PodView) {
-        if !required(&pod, true).is_empty() {
+        if !required(&pod, true).is_empty() || is_bound_to_spread(&pod) {
             self.sociable.insert(Arc::clone(&uid));
         }
         for claim in volumes::claim_keys(&pod) {
@@ -328,16 +348,6 @@ impl Planner {
         }
         Some(pod)
     }
-}
-
-/// The node that suits the pod best: what it prefers, then who asks it to stay away, then where most is left, then
-/// where the fewest are.
-fn best(pod: &PodView, asked: &Amounts, fitting: Vec<&NodeState>) -> Option<Arc<str>> {
-    let suits = |place: &&NodeState| {
-        let node = &place.node;
-        (-preference(pod, node), reluctance(pod, node), -place.left_with(asked), place.crowd, Arc::clone(&node.name))
-    };
-    fitting.into_iter().min_by_key(suits).map(|place| Arc::clone(&place.node.name))
 }
 
 fn waits(pod: &PodView) -> bool {
@@ -370,6 +380,10 @@ fn explain_whole(why: &str, total: usize) -> String {
 #[cfg(test)]
 #[path = "plan_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "spread_tests.rs"]
+mod spread_tests;
 
 #[cfg(test)]
 #[path = "preempt_tests.rs"]

@@ -24,7 +24,7 @@ impl Planner {
 }
 
 /// Everything that is decided, each decision taken for carried out.
-fn run(planner: &mut Planner) -> Vec<Placement> {
+pub(super) fn run(planner: &mut Planner) -> Vec<Placement> {
     let mut placements = Vec::new();
     while let Some(placement) = planner.next() {
         if let Placement::On { pod, node } = &placement {
@@ -35,18 +35,18 @@ fn run(planner: &mut Planner) -> Vec<Placement> {
     placements
 }
 
-fn knowing(pods: &[PodView], nodes: &[Node]) -> Planner {
+pub(super) fn knowing(pods: &[PodView], nodes: &[Node]) -> Planner {
     let mut planner = Planner::default();
     planner.all_nodes(nodes);
     planner.all_pods(pods.to_vec());
     planner
 }
 
-fn plan(pods: &[PodView], nodes: &[Node]) -> Vec<Placement> {
+pub(super) fn plan(pods: &[PodView], nodes: &[Node]) -> Vec<Placement> {
     run(&mut knowing(pods, nodes))
 }
 
-fn pod(uid: &str, spec: serde_json::Value) -> PodView {
+pub(super) fn pod(uid: &str, spec: serde_json::Value) -> PodView {
     serde_json::from_value(json!({ "metadata": { "name": uid, "uid": uid }, "spec": spec })).unwrap()
 }
 
@@ -93,30 +93,30 @@ fn bound_leaving_gated_and_foreign_pods_are_left_alone() {
 }
 
 /// A node with 2 CPUs, 4 GiB and room for 3 pods.
-fn roomy(name: &str, more: serde_json::Value) -> Node {
+pub(super) fn roomy(name: &str, more: serde_json::Value) -> Node {
     let mut value = serde_json::to_value(node(name, "True")).unwrap();
     value["status"]["allocatable"] = json!({ "cpu": "2", "memory": "4Gi", "pods": "3" });
     value["spec"] = more;
     serde_json::from_value(value).unwrap()
 }
 
-fn asks(uid: &str, cpu: &str, memory: &str) -> PodView {
+pub(super) fn asks(uid: &str, cpu: &str, memory: &str) -> PodView {
     let resources = json!({ "requests": { "cpu": cpu, "memory": memory } });
     pod(uid, json!({ "containers": [{ "name": "a", "resources": resources }] }))
 }
 
-fn on(mut pod: PodView, node: &str) -> PodView {
+pub(super) fn on(mut pod: PodView, node: &str) -> PodView {
     pod.spec.node_name = Some(node.to_owned());
     pod
 }
 
-fn labelled(mut pod: PodView, app: &str) -> PodView {
+pub(super) fn labelled(mut pod: PodView, app: &str) -> PodView {
     pod.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
     pod
 }
 
 /// Where the pod called `x` goes, or why nowhere.
-fn place(pods: &[PodView], nodes: &[Node]) -> String {
+pub(super) fn place(pods: &[PodView], nodes: &[Node]) -> String {
     let placements = plan(pods, nodes);
     let found = placements.into_iter().find_map(|placement| match placement {
         Placement::On { pod, node } => (*pod == *"x").then(|| node.to_string()),
@@ -258,7 +258,7 @@ fn pods_join_and_avoid_each_other() {
     assert_eq!(place(&[on(with_anti_affinity, "n2"), newcomer], &nodes[1..]), refused);
 }
 
-fn names(placements: &[Placement]) -> Vec<&str> {
+pub(super) fn names(placements: &[Placement]) -> Vec<&str> {
     placements
         .iter()
         .map(|placement| match placement {

@@ -16,6 +16,7 @@ use kube::ResourceExt as _;
 use super::affinity;
 use super::fit::{obstacles, refusal};
 use super::resources::Amounts;
+use super::spread::Spread;
 use super::world::{NodeState, Nominees, Resident, Uid, World};
 use crate::pod::PodView;
 use crate::selector::is_empty;
@@ -66,6 +67,8 @@ type Harm = (usize, i32, i64, usize, Reverse<Option<Timestamp>>);
 pub(super) struct Attempt<'a> {
     pub(super) pod: &'a PodView,
     pub(super) asked: &'a Amounts,
+    /// How it is to be spread.
+    pub(super) spread: &'a Spread<'a>,
     /// Others who wait for room that was made for them.
     pub(super) nominees: &'a Nominees,
     pub(super) budgets: Vec<Budget>,
@@ -96,24 +99,28 @@ impl Attempt<'_> {
 
     /// The same for one node.
     fn on(&self, node: &Arc<str>, own: i32, world: &mut World) -> Option<(Harm, Choice)> {
-        let mut away: Vec<(Uid, Resident)> = Vec::new();
+        let (mut away, mut spread): (Vec<(Uid, Resident)>, _) = (Vec::new(), self.spread.clone());
+        let facts = world.place(node)?.node.clone();
         for uid in world.residents_on(node) {
             if world.resident(&uid).is_some_and(|resident| resident.priority < own) {
                 away.extend(world.take(&uid).map(|resident| (uid, resident)));
             }
         }
-        let fits = self.fits(node, world);
+        away.iter().for_each(|(_, resident)| spread.think(resident, &facts, false));
+        let fits = self.fits(node, world, &spread);
         let (leaving, staying): (Vec<_>, Vec<_>) =
             away.into_iter().partition(|(uid, resident)| (self.leaving)(uid, resident));
         let mut harm: Harm = (0, i32::MIN, 0, 0, Reverse(None));
         let mut victims = Vec::new();
         for (overdraws, uid, resident) in self.in_order(staying) {
             let (priority, since) = (resident.priority, resident.since);
+            spread.think(&resident, &facts, true);
             world.put(&uid, resident);
-            if !fits || self.fits(node, world) {
+            if !fits || self.fits(node, world, &spread) {
                 continue;
             }
             let Some(resident) = world.take(&uid) else { continue };
+            spread.think(&resident, &facts, false);
             harm.0 += usize::from(overdraws);
             if priority > harm.1 {
                 (harm.1, harm.4) = (priority, Reverse(since));
@@ -130,8 +137,8 @@ impl Attempt<'_> {
         fits.then_some((harm, choice))
     }
 
-    fn fits(&self, node: &str, world: &World) -> bool {
-        let fits = |place: &NodeState| obstacles(self.pod, self.asked, place, world, self.nominees).is_empty();
+    fn fits(&self, node: &str, world: &World, spread: &Spread<'_>) -> bool {
+        let fits = |place: &NodeState| obstacles(self.pod, self.asked, place, world, self.nominees, spread).is_empty();
         world.place(node).is_some_and(fits)
     }
 

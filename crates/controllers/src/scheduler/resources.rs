@@ -8,7 +8,7 @@ use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
-use crate::pod::PodView;
+use crate::pod::{ContainerView, PodView};
 
 const CPU: &str = "cpu";
 const PODS: &str = "pods";
@@ -97,12 +97,72 @@ impl Amounts {
     }
 }
 
+/// What a pod is taken to use where nodes are compared: one that asks for nothing uses something all the same.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct NonZeroRequest {
+    /// Thousandths of CPUs.
+    pub(super) cpu: i64,
+    /// Bytes.
+    pub(super) memory: i64,
+}
+
+impl NonZeroRequest {
+    /// For each container that asks for none.
+    const USUAL: Self = Self { cpu: 100, memory: 200 << 20 };
+
+    pub(super) fn of(pod: &PodView, asked: &Amounts) -> Self {
+        let spec = &pod.spec;
+        let as_a_whole = |name: &str| {
+            let own = spec.resources.as_ref().and_then(|own| own.requests.as_ref());
+            own.is_some_and(|own| own.contains_key(name))
+        };
+        let sidecars = spec.init_containers.iter().filter(|it| it.restart_policy.as_deref() == Some("Always"));
+        let silent = |name: &str| {
+            let says = |it: &&ContainerView| {
+                let requests = it.resources.as_ref().and_then(|own| own.requests.as_ref());
+                !requests.is_some_and(|own| own.contains_key(name))
+            };
+            let number = spec.containers.iter().chain(sidecars.clone()).filter(says).count();
+            if as_a_whole(name) { 0 } else { i64::try_from(number).unwrap_or(i64::MAX) }
+        };
+        let with = |name: &str, usual: i64| asked.get(name).saturating_add(silent(name).saturating_mul(usual));
+        Self { cpu: with(CPU, Self::USUAL.cpu), memory: with("memory", Self::USUAL.memory) }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.cpu = self.cpu.saturating_add(other.cpu);
+        self.memory = self.memory.saturating_add(other.memory);
+    }
+
+    /// Takes back what was added.
+    pub(super) fn subtract(&mut self, other: Self) {
+        self.cpu = self.cpu.saturating_sub(other.cpu);
+        self.memory = self.memory.saturating_sub(other.memory);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn pod_that_asks_for_nothing_is_taken_to_use_a_little() {
+        let request = |spec: serde_json::Value| {
+            let pod: PodView = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
+            let NonZeroRequest { cpu, memory } = NonZeroRequest::of(&pod, &Amounts::of_pod(&pod));
+            (cpu, memory >> 20)
+        };
+        let silent = json!({ "name": "a" });
+        let asks = json!({ "name": "b", "resources": { "requests": { "cpu": "1" } } });
+        let sidecar = json!({ "name": "s", "restartPolicy": "Always" });
+        assert_eq!(request(json!({ "containers": [silent, asks] })), (1100, 400));
+        assert_eq!(request(json!({ "containers": [silent], "initContainers": [sidecar, silent] })), (200, 400));
+        let whole = json!({ "requests": { "cpu": "2", "memory": "1Gi" } });
+        assert_eq!(request(json!({ "containers": [silent], "resources": whole })), (2000, 1024));
+    }
 
     #[test]
     fn resized_pod_counts_its_actual_resources_and_not_infeasible_ones() {

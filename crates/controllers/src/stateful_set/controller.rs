@@ -18,7 +18,7 @@ use crate::controller_history::{
     Asked, History, HistoryAction, RevisionFacts, RevisionView, Revisions, no_revisions, template_text,
 };
 use crate::controller_ref::{Candidate, Claim, Owner, claim};
-use crate::objects::Objects;
+use crate::objects::{Objects, owner_word};
 use crate::pod::PodView;
 use crate::pod_control::PodRef;
 use crate::selector::takes;
@@ -100,7 +100,7 @@ pub(crate) struct StatefulSets {
 impl StatefulSets {
     pub(crate) fn new() -> Self {
         let pods = Objects::new([
-            |pod: &PodFacts| pod.controller.clone(),
+            |pod: &PodFacts| pod.controller.as_ref().map(|uid| owner_word(&pod.namespace, uid)),
             |pod: &PodFacts| pod.controller.is_none().then(|| Arc::clone(&pod.namespace)),
         ]);
         let sets = Objects::new([|set: &SetFacts| set.view.metadata.namespace.as_deref().map(Arc::from)]);
@@ -212,8 +212,7 @@ impl StatefulSets {
 
     fn claimed(&self, uid: &Uid, set: &StatefulSetView) -> Claimed<'_> {
         let mut claimed = Claimed::default();
-        // An owner is in the namespace of what it owns, whatever a reference says.
-        let own = self.pods.under(BY_CONTROLLER, uid).filter(|(_, pod)| *pod.namespace == *set.namespace());
+        let own = self.pods.owned(BY_CONTROLLER, set.namespace(), uid);
         for (pod_uid, facts) in own.chain(self.pods.under(ORPHANS, set.namespace())) {
             let ordinal = set.ordinal(&facts.name);
             let matches = ordinal.is_some() && takes(&set.spec.selector, |key| facts.label(key));

@@ -116,7 +116,7 @@ async fn a_budget_that_has_not_been_counted_yet_asks_for_patience() {
     assert_eq!(refused["details"]["causes"][0]["message"], text);
 }
 
-/// [AD-55] [AD-56] [AD-57]
+/// [TR-89] [AD-55] [AD-56] [AD-57]
 #[tokio::test]
 async fn unready_pods_may_be_evicted_if_the_budget_allows() {
     let cluster = Cluster::start().await;
@@ -145,7 +145,7 @@ async fn unready_pods_may_be_evicted_if_the_budget_allows() {
     evict(&cluster, "well", "").await.expect(201);
 }
 
-/// [AD-58]
+/// [TR-88] [AD-58]
 #[tokio::test]
 async fn two_budgets_for_one_pod_are_an_error_that_names_them() {
     let cluster = Cluster::start().await;

@@ -425,3 +425,55 @@ async fn deployment_continues_after_its_controllers_ended_at_any_moment() {
     }
     assert_eq!(revisions(&cluster).await, [("2".to_owned(), json!("two"), json!(3))]);
 }
+
+/// [TR-87] With a budget that spares nobody, and without one if the owner asks for it: the pod that serves leaves when another serves.
+#[tokio::test]
+async fn deployment_has_a_successor_ready_before_its_only_pod_is_evicted() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    deploy(&cluster, 1, json!({})).await;
+    rolls_out(&cluster, 1).await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } });
+    cluster.post(budgets, json!({ "metadata": { "name": "b" }, "spec": spec })).await.expect(201);
+    let counted =
+        |budget: &Value| budget["status"]["currentHealthy"] == 1 && budget["status"]["observedGeneration"] == 1;
+    cluster.until(&format!("{budgets}/b"), counted).await;
+    let causes = evict_only_pod(&cluster).await;
+    assert_eq!(causes, ["DisruptionBudget", "SurgeInProgress"]);
+
+    cluster.delete(&format!("{budgets}/b"), json!({})).await.expect(200);
+    cluster.patch(WEB, json!({ "metadata": { "annotations": { "adieu.dev/evict-surge": "true" } } })).await.expect(200);
+    assert_eq!(evict_only_pod(&cluster).await, ["SurgeInProgress"]);
+}
+
+/// Evicts the only pod as `kubectl drain` does: again and again until it is let go. At any time a ready pod stays. Answers why it was
+/// refused at first.
+async fn evict_only_pod(cluster: &Cluster) -> Vec<String> {
+    let serves = |pod: &&Value| condition(pod, "Ready")["status"] == "True" && !leaves(pod);
+    let old = items(cluster, PODS).await.iter().find(serves).map(name).expect("one serves");
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": old } });
+    let first = cluster.post(&format!("{PODS}/{old}/eviction"), eviction.clone()).await.expect(429);
+    let causes = first["details"]["causes"].as_array().unwrap();
+    let causes = causes.iter().map(|cause| cause["reason"].as_str().unwrap().to_owned()).collect();
+    let going = async {
+        let mut most = 0;
+        loop {
+            let pods = node_looks(cluster, 2).await;
+            most = pods.len().max(most);
+            assert!(items(cluster, PODS).await.iter().any(|pod| serves(&pod)), "nobody serves");
+            let answer = cluster.post(&format!("{PODS}/{old}/eviction"), eviction.clone()).await;
+            if answer.code == 201 {
+                return most;
+            }
+            assert_eq!(answer.code, 429, "{}", answer.body);
+        }
+    };
+    let most = tokio::time::timeout(PATIENCE, going).await.expect("it is let go");
+    assert_eq!(most, 2, "its successor was there before");
+    let law = |pods: &[Value]| assert!(pods.iter().any(|pod| serves(&pod)), "nobody serves");
+    nodes_work(cluster, 1, law, is_rolled_out).await;
+    let left: Vec<String> = items(cluster, PODS).await.iter().map(name).collect();
+    assert!(left.len() == 1 && left[0] != old, "{left:?}");
+    causes
+}

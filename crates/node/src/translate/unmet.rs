@@ -37,9 +37,6 @@ pub fn of_pod(pod: &Pod) -> Vec<String> {
             told.push(format!("limit {name}={} of the whole pod is not enforced", most.0));
         }
     }
-    for constraint in spec.topology_spread_constraints.iter().flatten() {
-        told.push(format!("topologySpreadConstraint {:?} is not applied", constraint.topology_key));
-    }
     if spec.scheduling_group.is_some() {
         told.push("schedulingGroup is not applied: pods are scheduled one by one".to_owned());
     }
@@ -235,11 +232,7 @@ mod tests {
                 none(),
                 "refused: the resource claim \"gpu\" is not supported yet",
             ),
-            (
-                json!({ "topologySpreadConstraints": spread }),
-                none(),
-                "told: topologySpreadConstraint \"zone\" is not applied",
-            ),
+            (json!({ "topologySpreadConstraints": spread }), none(), ""),
             (secured(json!({ "windowsOptions": {} })), none(), &format!("told: {WINDOWS}")),
             (none(), secured(json!({ "windowsOptions": {} })), &format!("told: {WINDOWS}")),
             (none(), limited("hugepages-2Mi"), "told: limit hugepages-2Mi=1Gi is not enforced"),

@@ -214,6 +214,38 @@ async fn node_ends_and_reports_its_own_pods_and_changes_nothing_else_of_them() {
     api.ask_as(&mine, Method::POST, &format!("{path}/eviction"), &eviction).await.expect(201);
 }
 
+/// Whether the last endpoint of a Service is replaced is a node's business only where the pod is its own.
+#[tokio::test]
+async fn node_reads_the_scale_of_those_who_make_its_pods_and_of_no_others() {
+    let api = Api::start().await;
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let labels = json!({ "app": "web", "pod-template-hash": "5d8f" });
+    let template = json!({ "metadata": { "labels": labels }, "spec": pod("p")["spec"] });
+    let spec = json!({ "selector": { "matchLabels": { "app": "web" } }, "template": template });
+    for (collection, name) in [(deployments, "web"), (deployments, "other"), (sets, "web-5d8f"), (sets, "other-5d8f")] {
+        api.post(collection, &json!({ "metadata": { "name": name }, "spec": spec })).await.expect(201);
+    }
+    let owner =
+        json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f", "uid": "u", "controller": true }]);
+    api.running_pod("p", |pod| {
+        pod["metadata"]["labels"] = labels.clone();
+        pod["metadata"]["ownerReferences"] = owner.clone();
+    })
+    .await;
+    for (node, path, code) in [
+        ("n1", format!("{sets}/web-5d8f/scale"), 200),
+        ("n1", format!("{deployments}/web/scale"), 200),
+        ("n1", format!("{sets}/other-5d8f/scale"), 403),
+        ("n1", format!("{deployments}/other/scale"), 403),
+        ("n1", format!("{deployments}/web"), 403),
+        ("n2", format!("{sets}/web-5d8f/scale"), 403),
+        ("n2", format!("{deployments}/web/scale"), 403),
+    ] {
+        assert_eq!(api.ask_as(&Identity::node(node), Method::GET, &path, &json!({})).await.code, code, "{node} {path}");
+    }
+}
+
 /// [SE-84] [SE-85]
 #[tokio::test]
 async fn node_gets_tokens_for_its_own_pods_and_for_those_they_name() {

@@ -8,6 +8,7 @@ use crate::selector::object as selector;
 use crate::status::Cause;
 
 const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
+const INCLUSION: [&str; 2] = ["Honor", "Ignore"];
 
 /// Everything that is wrong with what decides about a pod's node.
 pub(super) fn validate(spec: &Value, causes: &mut Vec<Cause>) {
@@ -121,8 +122,46 @@ fn spreading(spec: &Value, causes: &mut Vec<Cause>) {
         if !UNSATISFIABLE.contains(&otherwise) {
             causes.push(Cause::not_supported(format!("{field}.whenUnsatisfiable"), otherwise, &UNSATISFIABLE));
         }
+        let same = |other: &&Value| ["topologyKey", "whenUnsatisfiable"].into_iter().all(|key| other[key] == rule[key]);
+        if list(spec, "topologySpreadConstraints").iter().take(index).any(|other| same(&other)) {
+            let pair = format!("{{{}, {otherwise}}}", word(rule, "topologyKey"));
+            causes.push(Cause::duplicate(format!("{field}.{{topologyKey, whenUnsatisfiable}}"), pair));
+        }
+        domains(rule, otherwise, &field, causes);
         if rule["labelSelector"].is_object() {
             selector::validate(&rule["labelSelector"], &format!("{field}.labelSelector"), causes);
+        }
+    }
+}
+
+/// Mistakes in which nodes and pods a rule counts.
+fn domains(rule: &Value, otherwise: &str, field: &str, causes: &mut Vec<Cause>) {
+    if let Some(least) = rule["minDomains"].as_i64() {
+        let field = format!("{field}.minDomains");
+        if least <= 0 {
+            causes.push(Cause::invalid(&field, least, "must be greater than zero"));
+        }
+        if otherwise != "DoNotSchedule" {
+            let text = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {otherwise}");
+            causes.push(Cause::invalid(&field, least, &text));
+        }
+    }
+    for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+        if let Some(policy) = rule[key].as_str().filter(|policy| !INCLUSION.contains(policy)) {
+            causes.push(Cause::not_supported(format!("{field}.{key}"), policy, &INCLUSION));
+        }
+    }
+    let keys = list(rule, "matchLabelKeys");
+    if !keys.is_empty() && !rule["labelSelector"].is_object() {
+        causes.push(Cause::forbidden(
+            format!("{field}.matchLabelKeys"),
+            "must not be specified when labelSelector is not set",
+        ));
+    }
+    for (index, key) in keys.iter().enumerate() {
+        let key = key.as_str().unwrap_or_default();
+        if let Some(text) = names::qualified(key) {
+            causes.push(Cause::invalid(format!("{field}.matchLabelKeys[{index}]"), key, &text));
         }
     }
 }
