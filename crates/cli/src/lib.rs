@@ -3,6 +3,7 @@
 //! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up`,
 //! `server`, `node`, `down`, `status` and `store` are `app`'s, which has the parts.
 
+pub mod cluster;
 pub mod image;
 pub mod plan;
 mod progress;
