@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use lifecycle::{Effect, Input, Moment, Wall};
-use timeline::{Journal, JournalError, Life};
+use timeline::{Journal, JournalError, Life, Record};
 
 #[tokio::test]
 async fn every_word_reads_back_as_it_was_written() {
@@ -286,4 +286,36 @@ async fn a_small_journal_is_left_as_it_is() {
     let before = folder.bytes();
     assert!(folder.lives().await.is_empty());
     assert_eq!(folder.bytes(), before);
+}
+
+/// What is to be told of a pod that is gone outlives its life, and a later life of the same pod, until it is told.
+#[tokio::test]
+async fn conclusion_is_kept_until_it_is_stored_and_not_longer() {
+    let folder = Folder::new();
+    let concluded = |uid: &str, wall: i64| Record::Concluded {
+        uid: uid.to_owned(),
+        wall: Wall(wall),
+        record: format!("{{\"of\":\"{uid}\"}}"),
+    };
+    let (journal, _) = folder.open().await;
+    assert!(journal.take_concluded().is_empty());
+    for uid in ["a", "b", "c"] {
+        drop(journal.append(adopted(uid)));
+    }
+    drop(journal.append(concluded("a", 1)));
+    drop(journal.append(adopted("a")));
+    drop(journal.append(concluded("b", 2)));
+    drop(journal.append(Record::Stored { uid: "b".to_owned(), wall: Wall(1) }));
+    drop(journal.append(concluded("c", 3)));
+    journal.append(Record::Stored { uid: "c".to_owned(), wall: Wall(3) }).await.unwrap();
+    drop(journal);
+    let (journal, lives) = folder.open().await;
+    assert_eq!(lives.iter().map(|life| &*life.uid).collect::<Vec<_>>(), ["a"], "it lives again");
+    let left = journal.take_concluded();
+    let left: Vec<_> = left.iter().map(|it| (&*it.uid, it.wall.0, &*it.record)).collect();
+    assert_eq!(left, [("a", 1, "{\"of\":\"a\"}"), ("b", 2, "{\"of\":\"b\"}")]);
+    assert!(journal.take_concluded().is_empty(), "it is answered once");
+    drop(journal);
+    let (journal, _) = folder.open().await;
+    assert_eq!(journal.take_concluded().len(), 2, "nobody has stored them yet");
 }
