@@ -5,7 +5,7 @@
 
 pub mod requests;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 pub use requests::{DELETION_REQUESTS, DeletionRequest, Requester};

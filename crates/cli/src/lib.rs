@@ -6,8 +6,11 @@
 pub mod cluster;
 pub mod image;
 pub mod plan;
+pub mod pod_end;
 mod progress;
 pub mod status;
+pub mod timeline;
+pub mod why;
 
 pub use progress::Screen;
 
@@ -44,6 +47,10 @@ pub enum Command {
     Image(ImageArgs),
     /// Show how the pods of a manifest will leave, without running them
     Plan(plan::PlanArgs),
+    /// Tell what keeps a pod where it is, until when, and what to do: alive, Terminating or gone. On any cluster
+    Why(why::WhyArgs),
+    /// Draw how a pod ended, or how far its end is. On any cluster
+    Timeline(timeline::TimelineArgs),
 }
 
 /// Where Adieu keeps everything it owns.

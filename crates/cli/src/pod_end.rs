@@ -77,7 +77,9 @@ impl PodFacts {
     async fn look_for_records(&mut self, cluster: &Cluster) {
         let path = format!(
             "/apis/{}/namespaces/{}/terminationrecords?fieldSelector=pod.name%3D{}",
-            api::termination::API_VERSION, self.namespace, self.name
+            api::termination::API_VERSION,
+            self.namespace,
+            self.name
         );
         let until = tokio::time::Instant::now() + RECORD_WAIT;
         loop {

@@ -8,11 +8,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::termination::{self, EndedPod, Requester, TerminationRecord, TerminationRequest, TerminationStep, step};
+use api::termination::{
+    self, EndedPod, MicroTime, ObjectMeta, Requester, TerminationRecord, TerminationRequest, TerminationStep, step,
+};
 use api::{DeleteOptions, Kind, Status};
 use frame::{Applied, Controller, Effects, Now, Plan};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use serde_json::Value;
 use store::{Change, Key, Object};
 use tokio_util::sync::CancellationToken;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use api::TerminationRecord;
 use api::termination::{
-    self, EndedContainer, EndedPod, REQUESTS_MAX, STEPS_MAX, TEXT_BYTES_MAX, TerminationPhases, TerminationRequest,
-    TerminationStep, record_name, requests, step,
+    self, EndedContainer, EndedPod, REQUESTS_MAX, STEPS_MAX, TerminationPhases, TerminationRequest, TerminationStep,
+    record_name, requests, step,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,6 +23,8 @@ use timeline::render::{effect_text, input_text};
 
 /// So many counts of connections are told one by one; later ones only with what else happens.
 const COUNTS_MAX: usize = 32;
+/// Of what a hook wrote, so much is kept.
+const OUTPUT_BYTES_MAX: usize = 2048;
 /// The longest sentence about a step.
 const SENTENCE_BYTES_MAX: usize = 512;
 
@@ -176,15 +178,13 @@ impl TerminationStory {
             Input::Traffic(news) => self.traffic(after, news),
             Input::HookFinished { instance, kind, outcome } => {
                 self.hooks = self.hooks.map(|(begun, _)| (begun, after));
-                let (result, message) = match outcome {
-                    HookOutcome::Succeeded => ("Succeeded", String::new()),
-                    HookOutcome::Failed { message } => {
-                        ("Failed", termination::bounded(message, TEXT_BYTES_MAX).to_owned())
-                    }
-                    HookOutcome::Cancelled => ("Cancelled", String::new()),
+                let (result, (message, output)) = match outcome {
+                    HookOutcome::Succeeded => ("Succeeded", Default::default()),
+                    HookOutcome::Failed { message } => ("Failed", without_output(message)),
+                    HookOutcome::Cancelled => ("Cancelled", Default::default()),
                 };
-                let hook = hook_word(*kind);
-                self.add(TerminationStep { hook, result: result.to_owned(), message, ..of(after, step::HOOK_ENDED, instance) });
+                let (hook, result) = (hook_word(*kind), result.to_owned());
+                self.add(TerminationStep { hook, result, message, output, ..of(after, step::HOOK_ENDED, instance) });
             }
             Input::SignalAnswered { instance, signal, delivery } => {
                 let result = match delivery {
@@ -424,7 +424,9 @@ impl TerminationStory {
         for asked in &self.requests {
             let is_same = |noted: &requests::DeletionRequest| Some(noted.grace_period_seconds) == asked.grace;
             let (by, via) = match asked.node {
-                Some("Completed" | "DeadlineExceeded" | "Declared") => (String::new(), asked.node.unwrap_or_default().to_owned()),
+                Some("Completed" | "DeadlineExceeded" | "Declared") => {
+                    (String::new(), asked.node.unwrap_or_default().to_owned())
+                }
                 Some(reason) => (format!("system:node:{node}"), reason.to_owned()),
                 None => match noted.iter().skip(next).position(is_same) {
                     Some(place) => {
@@ -481,7 +483,8 @@ impl TerminationStory {
 
 /// What only happens once the barrier is open.
 fn is_after_drain(step: &TerminationStep) -> bool {
-    [step::HOOK_STARTED, step::SIGNAL_ASKED, step::KILL_ASKED, step::SANDBOX_REMOVAL_ASKED].contains(&step.type_.as_str())
+    [step::HOOK_STARTED, step::SIGNAL_ASKED, step::KILL_ASKED, step::SANDBOX_REMOVAL_ASKED]
+        .contains(&step.type_.as_str())
 }
 
 fn at_step(after: i64, kind: &str) -> TerminationStep {
@@ -509,6 +512,15 @@ fn reason(cause: &KillCause) -> &'static str {
     }
 }
 
+/// What a hook failed of, and what it wrote, if it ended by itself.
+fn without_output(message: &str) -> (String, String) {
+    let (why, output) = match message.strip_prefix("it ended with exit code ").and_then(|rest| rest.split_once(": ")) {
+        Some((code, output)) => (format!("it ended with exit code {code}"), output),
+        None => (message.to_owned(), ""),
+    };
+    (sentence(&why), termination::bounded(output, OUTPUT_BYTES_MAX).to_owned())
+}
+
 fn sentence(text: &str) -> String {
     termination::bounded(text, SENTENCE_BYTES_MAX).to_owned()
 }
@@ -516,3 +528,6 @@ fn sentence(text: &str) -> String {
 fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

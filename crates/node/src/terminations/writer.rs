@@ -20,7 +20,7 @@ use super::{PendingRecord, TerminationMetrics};
 const AT_ONCE: usize = 8;
 const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(10));
 /// One write may take this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What became of a record.
 enum Outcome {

@@ -199,13 +199,13 @@ async fn a_newer_version_is_refused_with_a_way_out() {
     let sum = crc32fast::hash(&newer_file[..12]).to_le_bytes();
     newer_file[12..16].copy_from_slice(&sum);
     let mut newer_record = bytes;
-    newer_record[last + 4] = 6;
+    newer_record[last + 4] = 7;
     let check = crc32fast::hash(&newer_record[last..last + 5]).to_le_bytes();
     newer_record[last + 5..last + 7].copy_from_slice(&check[..2]);
     for newer in [newer_file, newer_record] {
         std::fs::write(folder.path(), &newer).unwrap();
         let error = Journal::open(&folder.path(), BOOT).await.unwrap_err();
-        assert!(matches!(error, JournalError::Newer { version: 2 | 6, .. }), "{error:?}");
+        assert!(matches!(error, JournalError::Newer { version: 2 | 7, .. }), "{error:?}");
         assert!(error.to_string().contains("use the version that wrote it"), "{error}");
         assert_eq!(folder.bytes(), newer);
     }
