@@ -185,7 +185,7 @@ pub fn step_text(own: &TerminationStep) -> String {
         step::CONNECTIONS => format!("{} connections are open", own.connections.unwrap_or(0)),
         step::DRAINED => {
             let message = if own.message.is_empty() { String::new() } else { format!(": {}", own.message) };
-            format!("hooks and stop signals may begin ({}{message})", own.result)
+            format!("new connections go elsewhere, or are not waited for ({}{message})", own.result)
         }
         step::HOOK_STARTED => format!("-> run the {} hook of {}", own.hook, own.container),
         step::HOOK_ENDED => {

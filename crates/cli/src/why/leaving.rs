@@ -70,8 +70,8 @@ fn blocker(facts: &PodFacts, pod: &Value, deadline: Option<Timestamp>, now: Time
             return stuck(&quoted(word(event, "message")), deadline, now);
         }
     }
-    if let Some(drained) = condition(pod, "adieu.dev/TrafficDrained").filter(|drained| drained["status"] == "False") {
-        return traffic(drained);
+    if let Some(answer) = held_by_traffic(pod) {
+        return answer;
     }
     told_by_the_api_alone(facts, pod, late)
 }
@@ -147,17 +147,34 @@ fn stuck(message: &str, deadline: Option<Timestamp>, now: Timestamp) -> Answer {
     }
 }
 
-fn traffic(drained: &Value) -> Answer {
+/// What holds hooks and stop signals back: the condition of the barrier, if it says that something does. Connections that are
+/// still open are told of in its message, also when new ones go elsewhere already.
+fn held_by_traffic(pod: &Value) -> Option<Answer> {
+    let drained = condition(pod, "adieu.dev/TrafficDrained")?;
     let (reason, message) = (word(drained, "reason"), quoted(word(drained, "message")));
-    let told = if message.is_empty() { reason.to_owned() } else { message };
-    if reason.contains("Connection") || told.contains("connection") {
-        return of(Reason::ConnectionsDraining, format!("its open connections are waited for: {told}"))
-            .next("hooks and stop signals begin when they have closed, or when the drain budget is spent")
-            .advise("nothing; to end it sooner delete it again with a shorter --grace-period");
+    if message.contains("connections open") {
+        let because = format!("its open connections are waited for ({message})");
+        let answer = of(Reason::ConnectionsDraining, because);
+        return Some(
+            answer
+                .next("hooks and stop signals begin when they have closed, or when the drain budget is spent")
+                .advise("nothing; to end it sooner delete it again with a shorter --grace-period"),
+        );
     }
-    of(Reason::Withdrawing, format!("new connections are still being led elsewhere: {told}"))
-        .next("hooks and stop signals begin as soon as that is evident, at the latest when the barrier's time is over")
-        .advise("nothing")
+    if drained["status"] != "False" {
+        return None;
+    }
+    let because = match (reason, message.as_str()) {
+        ("WaitingForReplacement", _) => "nobody else can take its traffic yet: another pod is waited for".to_owned(),
+        (_, "") => "it is still waited for evidence that new connections go elsewhere".to_owned(),
+        (_, message) => format!("it is still waited for evidence that new connections go elsewhere: {message}"),
+    };
+    let answer = of(Reason::Withdrawing, because);
+    Some(
+        answer
+            .next("hooks and stop signals begin as soon as that is so, at the latest when the barrier's time is over")
+            .advise("nothing"),
+    )
 }
 
 fn told_by_node(progress: &TerminationProgress, pod: &Value, late: bool) -> Answer {
@@ -167,9 +184,9 @@ fn told_by_node(progress: &TerminationProgress, pod: &Value, late: bool) -> Answ
         (what, Some(millis)) => format!("{what}, {}", in_millis(millis)),
     };
     let open = progress.record.iter().flat_map(|record| &record.steps).rev().find_map(|step| step.connections);
-    let held = condition(pod, "adieu.dev/TrafficDrained").filter(|drained| drained["status"] == "False");
-    if let Some(drained) = held {
-        let mut answer = traffic(drained);
+    if waits.contains("held until its traffic")
+        && let Some(mut answer) = held_by_traffic(pod)
+    {
         if let Some(open) = open.filter(|_| answer.reason == Reason::ConnectionsDraining) {
             answer.details.push(format!("{open} connections are open"));
         }
@@ -202,7 +219,7 @@ fn told_by_node(progress: &TerminationProgress, pod: &Value, late: bool) -> Answ
         let told: Vec<String> = deaf.iter().map(|own| deafness(own)).collect();
         return of(Reason::SignalIgnored, told.join("; ")).next(next).advise(cure(deaf[0]));
     }
-    if late {
+    if late || waits.contains("killed") {
         return stuck(waits, None, Timestamp::UNIX_EPOCH);
     }
     if signalled && !progress.processes.is_empty() {

@@ -69,7 +69,7 @@ fn signalled(disposition: &str, pid: u32) -> TerminationProgress {
             signal: "SIGTERM".into(),
             disposition: disposition.into(),
         }],
-        ..progress("container app is leaving after its stop signal")
+        ..progress("container app is asked to exit")
     }
 }
 
@@ -232,11 +232,9 @@ fn leaving_cases() -> Vec<Case> {
         ),
         (
             "hook still running",
-            with(facts(leaving()), |facts| {
-                facts.progress = Some(progress("container app is running its preStop hook"))
-            }),
+            with(facts(leaving()), |facts| facts.progress = Some(progress("container app is in its preStop hook"))),
             Reason::HookRunning,
-            &["container app is running its preStop hook", "grace budget spent, in 20 s"],
+            &["container app is in its preStop hook", "grace budget spent, in 20 s"],
         ),
         (
             "TERM ignored",
@@ -292,15 +290,26 @@ fn leaving_cases() -> Vec<Case> {
         ),
         (
             "connections draining",
-            condition_is("adieu.dev/TrafficDrained", "False", "ConnectionsOpen", "3 connections are open"),
+            condition_is("adieu.dev/TrafficDrained", "True", "LocalCut", "after 6ms, 3 connections open"),
             Reason::ConnectionsDraining,
-            &["3 connections are open", "shorter --grace-period"],
+            &["3 connections open", "shorter --grace-period"],
         ),
         (
             "withdrawing",
-            condition_is("adieu.dev/TrafficDrained", "False", "Withdrawing", "proxies have yet to let go"),
+            condition_is("adieu.dev/TrafficDrained", "False", "WaitingForEvidence", "1 of 3 proxies let go"),
             Reason::Withdrawing,
-            &["proxies have yet to let go"],
+            &["evidence that new connections go elsewhere: 1 of 3 proxies let go"],
+        ),
+        (
+            "held by connections, told by its node",
+            with(
+                condition_is("adieu.dev/TrafficDrained", "True", "LocalCut", "after 6ms, 3 connections open"),
+                |facts| {
+                    facts.progress = Some(progress("container app is held until its traffic is gone"));
+                },
+            ),
+            Reason::ConnectionsDraining,
+            &["3 connections open", "grace budget spent, in 20 s"],
         ),
         (
             "foreign cluster, hook or signal",

@@ -12,7 +12,7 @@ const BUCKETS: [f64; 14] =
 
 /// The parts of an end, each with its name and what is said of it.
 const PHASES: [(&str, &str); 5] = [
-    ("drain", "From the first request until hooks and stop signals might begin."),
+    ("drain", "From the first request until new connections went elsewhere."),
     ("hooks", "From the begin of the first hook to the end of the last."),
     ("time_to_signal", "From the first request to the first stop signal."),
     ("exit_wait", "From the first stop signal to the last exit."),

@@ -3,7 +3,7 @@
 //! The same steps give the same story: after a restart it is told again from the journal. It decides nothing and looks at nothing
 //! but the steps, the worker's state after each, and (at the end) the pod's object.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::TerminationRecord;
@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use lifecycle::{
-    ContainerState, DeleteSighting, Delivery, Effect, EventKind, Exit, HookKind, HookOutcome, Input, Instance,
-    KillCause, Moment, PodStatus, PodWorker, TerminationVerdict, TrafficNews, Wall,
+    ContainerState, DeleteSighting, Delivery, Effect, EventKind, HookKind, HookOutcome, Input, Instance, KillCause,
+    Moment, PodStatus, PodWorker, TerminationVerdict, TrafficNews, Wall,
 };
 use timeline::Life;
 use timeline::render::{effect_text, input_text};
@@ -48,7 +48,6 @@ pub struct TerminationStory {
     first_signal: Option<i64>,
     last_exit: Option<i64>,
     killed: BTreeSet<String>,
-    exits: BTreeMap<String, Exit>,
     cause: &'static str,
     verdict: Option<TerminationVerdict>,
     containers: Vec<EndedContainer>,
@@ -96,9 +95,10 @@ impl TerminationStory {
 
     fn begin(at: Moment, wall: Wall, input: &Input) -> Self {
         // A deletion that was found had begun before.
-        let before = match input {
-            Input::DeleteRequested { grace, sighting: DeleteSighting::Found { left } } => grace.saturating_sub(*left),
-            _ => Duration::ZERO,
+        let before = if let Input::DeleteRequested { grace, sighting: DeleteSighting::Found { left } } = input {
+            grace.saturating_sub(*left)
+        } else {
+            Duration::ZERO
         };
         Self {
             origin: at,
@@ -117,7 +117,6 @@ impl TerminationStory {
             first_signal: None,
             last_exit: None,
             killed: BTreeSet::new(),
-            exits: BTreeMap::new(),
             cause: "",
             verdict: None,
             containers: Vec::new(),
@@ -150,13 +149,16 @@ impl TerminationStory {
         let deadline = worker.deadline().map_or(after, |deadline| after + millis(deadline.since(at)));
         // Nothing but requests and reboots moves it; what is past stays where it was.
         let is_sooner = self.deadline.is_none_or(|before| deadline < before && after < before);
-        let (grace, node) = match input {
-            Input::DeleteRequested { grace, .. } => (Some(*grace), None),
-            Input::ObjectGone => (Some(Duration::ZERO), None),
-            Input::KillRequested { cause, grace } => (*grace, Some(reason(cause))),
-            Input::Rejected { .. } => (None, Some("Rejected")),
-            _ if self.deadline.is_none() => (None, Some(self.cause)),
-            _ => return,
+        let (grace, node) = if let Input::DeleteRequested { grace, .. } = input {
+            (Some(*grace), None)
+        } else if let Input::ObjectGone = input {
+            (Some(Duration::ZERO), None)
+        } else if let Input::KillRequested { cause, grace } = input {
+            (*grace, Some(reason(cause)))
+        } else if self.deadline.is_none() {
+            (None, Some(self.cause))
+        } else {
+            return;
         };
         let is_first = self.requests.is_empty();
         if (is_first || is_sooner) && self.requests.len() < REQUESTS_MAX {
@@ -200,7 +202,6 @@ impl TerminationStory {
             }
             Input::Exited { instance, exit } => {
                 self.last_exit = Some(after);
-                self.exits.insert(instance.name.0.clone(), *exit);
                 let signal = exit.signal.map(|signal| signal.to_string()).unwrap_or_default();
                 let exit_code = Some(i64::from(exit.code));
                 self.add(TerminationStep { signal, exit_code, message: text(), ..of(after, step::EXITED, instance) });
@@ -270,7 +271,7 @@ impl TerminationStory {
         let connections = self.connections;
         match effect {
             Effect::RunHook { instance, kind } => {
-                self.hooks = Some(self.hooks.map_or((after, after), |(begun, ended)| (begun, ended)));
+                self.hooks = Some(self.hooks.unwrap_or((after, after)));
                 self.add(TerminationStep { hook: hook_word(*kind), ..of(after, step::HOOK_STARTED, instance) });
             }
             Effect::CancelHook { instance, kind } => {

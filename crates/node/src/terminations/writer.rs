@@ -27,6 +27,8 @@ enum Outcome {
     Stored,
     /// Nobody will ever take it.
     Refused(String),
+    /// It goes with its namespace.
+    Unwanted,
     Failed(String),
 }
 
@@ -55,6 +57,7 @@ pub async fn run(
         while let Some((same, outcome)) = done.next().await {
             match outcome {
                 Outcome::Stored => metrics.stored(),
+                Outcome::Unwanted => metrics.refused(),
                 Outcome::Refused(why) => {
                     metrics.refused();
                     let record = same.last().map(|newest| newest.name.clone());
@@ -121,9 +124,11 @@ fn judged(outcome: kube::Result<()>) -> Outcome {
     match outcome {
         Ok(()) => Outcome::Stored,
         Err(kube::Error::Api(status)) => match status.code {
+            403 if status.message.contains("being terminated") => Outcome::Unwanted,
+            404 if status.message.starts_with("namespaces ") => Outcome::Unwanted,
             400 | 403 | 404 | 405 | 413 | 415 | 422 => Outcome::Refused(status.message.clone()),
             _ => Outcome::Failed(status.message.clone()),
         },
-        Err(error) => Outcome::Failed(supervision::error_chain(&error).to_string()),
+        Err(error) => Outcome::Failed(supervision::error_chain(&error)),
     }
 }

@@ -1,7 +1,7 @@
 //! Ends told in simulated time, and the records that come of them.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use lifecycle::{ContainerName, ContainerSpec, Hook, PodSpec, Role, Signal};
+use lifecycle::{ContainerName, ContainerSpec, Exit, Hook, PodSpec, Role, Signal};
 use serde_json::json;
 
 use super::*;
