@@ -46,25 +46,33 @@ impl BarKind {
     }
 }
 
+/// No end is longer: what says so cannot be drawn.
+const LONGEST_MS: i64 = 1 << 40;
+
+/// When a step was, within what can be drawn.
+fn at(own: &TerminationStep) -> i64 {
+    own.after_milliseconds.clamp(0, LONGEST_MS)
+}
+
 /// The parts that last, in the order they began.
 pub(super) fn bars(record: &TerminationRecord) -> Vec<Bar> {
     let mut bars: Vec<Bar> = Vec::new();
     let find = |from: usize, wanted: &dyn Fn(&TerminationStep) -> bool| {
-        record.steps.iter().skip(from + 1).find(|step| wanted(step)).map(|step| step.after_milliseconds)
+        record.steps.iter().skip(from + 1).find(|step| wanted(step)).map(at)
     };
     let cut = record.steps.iter().position(|own| own.type_ == step::CUT_ASKED || own.type_ == step::DRAINED);
     if let Some(place) = cut {
         let drained = record.steps.iter().find(|own| own.type_ == step::DRAINED);
         bars.push(Bar {
             label: "drain".to_owned(),
-            from: record.steps[place].after_milliseconds.min(0),
-            to: drained.map(|own| own.after_milliseconds),
+            from: at(&record.steps[place]).min(0),
+            to: drained.map(at),
             remark: record.barrier.clone(),
             kind: BarKind::Drain,
         });
     }
     for (place, own) in record.steps.iter().enumerate() {
-        let from = own.after_milliseconds;
+        let from = at(own);
         let same = |other: &TerminationStep| other.container == own.container;
         match own.type_.as_str() {
             step::HOOK_STARTED => {
@@ -74,7 +82,7 @@ pub(super) fn bars(record: &TerminationRecord) -> Vec<Bar> {
                 bars.push(Bar {
                     label: format!("{} {}", own.hook, own.container),
                     from,
-                    to: ended.map(|ended| ended.after_milliseconds),
+                    to: ended.map(at),
                     remark: ended.map(|ended| ended.result.clone()).unwrap_or_default(),
                     kind: BarKind::Hook,
                 });
@@ -88,7 +96,7 @@ pub(super) fn bars(record: &TerminationRecord) -> Vec<Bar> {
                 bars.push(Bar {
                     label: format!("stop {}", own.container),
                     from,
-                    to: exit.map(|exit| exit.after_milliseconds),
+                    to: exit.map(at),
                     remark: format!("{}{kill}{code}", own.signal),
                     kind: if killed { BarKind::Killed } else { BarKind::Stop },
                 });
@@ -115,8 +123,8 @@ pub(super) fn bars(record: &TerminationRecord) -> Vec<Bar> {
 
 /// How long the drawing is, in milliseconds: until the end, or until the last that happened.
 pub(super) fn length(record: &TerminationRecord) -> i64 {
-    let last = record.steps.last().map_or(0, |own| own.after_milliseconds);
-    record.took_milliseconds.unwrap_or(last).max(last).max(1)
+    let last = record.steps.last().map_or(0, at);
+    record.took_milliseconds.unwrap_or(last).max(last).clamp(1, LONGEST_MS)
 }
 
 /// `pod/web-0 in shop, clean: …`
@@ -175,8 +183,7 @@ pub fn draw(namespace: &str, record: &TerminationRecord, remark: &str, width: us
 
 /// `     0.006  SIGTERM to app`
 pub fn step_text(own: &TerminationStep) -> String {
-    let at = own.after_milliseconds;
-    let time = format!("{}.{:03}", at / 1000, at % 1000);
+    let time = format!("{}.{:03}", at(own) / 1000, at(own) % 1000);
     let said = |words: String| if own.message.is_empty() { words } else { own.message.clone() };
     let mut words = match own.type_.as_str() {
         step::REQUESTED => said("asked to leave".to_owned()),
