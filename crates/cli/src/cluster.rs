@@ -88,6 +88,9 @@ impl ClusterArgs {
     fn source(&self, environment: &Environment) -> Result<Source> {
         let is_set = |files: &&OsString| !files.is_empty();
         if let Some(file) = &self.kubeconfig {
+            if !exists(file)? {
+                bail!("there is no kubeconfig {}", file.display());
+            }
             return Ok(Source::File(file.clone()));
         }
         if let Some(dir) = &self.data_dir {
@@ -285,8 +288,10 @@ mod tests {
     #[test]
     fn kubeconfig_named_on_the_command_line_beats_the_folder_and_the_environment() {
         let dir = tempfile::tempdir().expect("a folder");
-        let named = ClusterArgs { kubeconfig: Some("named".into()), ..ClusterArgs::default() };
-        assert_eq!(of(named, Some("a"), None).expect("a source"), Source::File("named".into()));
+        let named = |file: &Path| ClusterArgs { kubeconfig: Some(file.into()), ..ClusterArgs::default() };
+        assert_eq!(of(named(dir.path()), Some("a"), None).expect("a source"), Source::File(dir.path().into()));
+        let refused = of(named(&dir.path().join("absent")), Some("a"), None).expect_err("it is not there").to_string();
+        assert!(refused.contains("there is no kubeconfig"), "{refused}");
         let folder = ClusterArgs { data_dir: Some(dir.path().into()), ..ClusterArgs::default() };
         let refused = of(folder.clone(), Some("a"), None).expect_err("nothing is in it").to_string();
         assert!(refused.contains("adieu up --data-dir"), "{refused}");
