@@ -29,8 +29,9 @@ use std::env;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser;
+use cli::cluster::{Cluster, ClusterArgs, Environment};
 use cli::plan::{Misuse, Outcome, Paint, PlanArgs};
 use cli::{Cli, Command, Screen};
 
@@ -60,6 +61,12 @@ fn run() -> ExitCode {
             .and_then(|images| cli::image::run(&images, &args.command, &mut io::stdout().lock(), Screen::of_stderr()))
             .map(|()| ExitCode::SUCCESS),
         Command::Plan(args) => plan(&args),
+        Command::Why(args) => ask(&args.cluster.clone(), async |cluster| {
+            cli::why::run(&cluster, &args, jiff::Timestamp::now(), &mut io::stdout()).await
+        }),
+        Command::Timeline(args) => {
+            ask(&args.cluster.clone(), async |cluster| cli::timeline::run(&cluster, &args, &mut io::stdout()).await)
+        }
     };
     match outcome {
         Ok(code) => code,
@@ -68,6 +75,17 @@ fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Does something with a cluster.
+fn ask(args: &ClusterArgs, what: impl AsyncFnOnce(Cluster) -> Result<()>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start the async runtime")?.block_on(async {
+        let environment =
+            Environment { kubeconfig: env::var_os("KUBECONFIG"), home: env::var_os("HOME").map(Into::into) };
+        what(args.connect(&environment).await?).await
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn complain(error: &anyhow::Error) {

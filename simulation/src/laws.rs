@@ -59,11 +59,13 @@ pub enum Law {
     OnItsNode,
     /// G15.
     NobodyIsDeletedUnasked,
+    /// Whatever is killed, an end leaves one record.
+    OneRecordPerEnd,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::KillAtTheDeadline,
         Self::NoticeBeforeKill,
         Self::NobodyOutlivesItsDeadline,
@@ -87,6 +89,7 @@ impl Law {
         Self::TheNodeWorks,
         Self::OnItsNode,
         Self::NobodyIsDeletedUnasked,
+        Self::OneRecordPerEnd,
     ];
 
     /// The law of this name.
@@ -116,6 +119,7 @@ impl Law {
             Self::StaticsDoNotOverlap => "static pods of one name never overlap (G10)",
             Self::CriticalLast => "critical pods leave last in a shutdown (G9)",
             Self::AllEndsWell => "who was asked to go is gone in time, and everybody else is there",
+            Self::OneRecordPerEnd => "every end leaves exactly one record, whatever is killed",
             Self::NoWriteIsLost => "an acknowledged write survives a crash (G7)",
             Self::TheNodeWorks => "nothing of the platform fails by itself",
             Self::OnItsNode => "a pod runs on the node it is bound to, and on no other",
@@ -237,6 +241,8 @@ struct PodFacts {
     /// The node that it is bound to.
     node: Option<String>,
     last_exit: Option<u64>,
+    /// The names of the records of its end.
+    records: BTreeSet<String>,
 }
 
 struct Fold<'a> {
@@ -413,6 +419,9 @@ impl Fold<'_> {
             TraceEvent::Api(_) | TraceEvent::ApiGone if who.starts_with("mirror:") => {}
             TraceEvent::Api(shown) => self.shown(at, who, shown),
             TraceEvent::ApiGone => self.gone(at, who),
+            TraceEvent::Recorded(name, _) => {
+                self.pods.entry(who.to_owned()).or_default().records.insert(name.clone());
+            }
             TraceEvent::Sandbox(host) => {
                 let bound = self.pods.get(who).and_then(|pod| pod.node.clone());
                 if let Some(node) = bound.filter(|node| node != host) {
@@ -741,9 +750,30 @@ impl Fold<'_> {
         }
     }
 
+    /// Whose object went leaves one record. Of who was removed by force before anything of it ran nobody may have known.
+    fn records(&mut self, at: u64) {
+        let mut wrong = Vec::new();
+        for (who, pod) in &self.pods {
+            let is_static = self.plan(who).is_none_or(|plan| plan.is_static);
+            let never_seen = pod.runs.is_empty() && self.forced.contains(plan_name(who));
+            let is_gone = pod.object_gone.is_some() && pod.object.is_none();
+            match pod.records.len() {
+                0 if is_gone && !is_static && !never_seen && !self.is_evicted(who) => {
+                    wrong.push((who.clone(), "there is no record of its end".to_owned()));
+                }
+                0 | 1 => {}
+                _ => wrong.push((who.clone(), format!("its records are {:?}", pod.records))),
+            }
+        }
+        for (who, how) in wrong {
+            self.breaks(Law::OneRecordPerEnd, at, &who, how);
+        }
+    }
+
     fn end(&mut self) {
         let at = self.over_ms;
         self.end_life(at);
+        self.records(at);
         for plan in &self.scenario.pods {
             let of: Vec<(&String, &PodFacts)> =
                 self.pods.iter().filter(|(who, _)| plan_name(who) == plan.name).collect();

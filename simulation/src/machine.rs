@@ -65,6 +65,9 @@ struct Inner {
     away: Vec<Span>,
     /// The pods whose objects are stored, each with whether it was deleted.
     objects: BTreeMap<String, bool>,
+    /// Pods that are gone, and of whose end there is no record yet.
+    unrecorded: BTreeSet<String>,
+    recorded: BTreeSet<String>,
 }
 
 /// A machine with an agent of its own.
@@ -231,6 +234,11 @@ impl Machine {
         let inner = self.lock();
         let gone = inner.objects.iter().filter(|(label, deleted)| **deleted && !there.contains(*label));
         gone.map(|(label, _)| label.clone()).collect()
+    }
+
+    /// Whether the record of an end is still to come.
+    pub fn lacks_records(&self) -> bool {
+        !self.lock().unrecorded.is_empty()
     }
 
     /// Whether a sandbox of a pod of this plan is there.
@@ -633,6 +641,13 @@ impl Inner {
             self.objects.insert(who.to_owned(), shown.deletion.is_some());
         } else if what == TraceEvent::ApiGone {
             self.objects.remove(who);
+            // A mirror is no pod of its own.
+            if !who.starts_with("mirror:") && !self.recorded.contains(who) {
+                self.unrecorded.insert(who.to_owned());
+            }
+        } else if let TraceEvent::Recorded(..) = &what {
+            self.unrecorded.remove(who);
+            self.recorded.insert(who.to_owned());
         }
         self.trace.push(TraceLine { at, who: who.to_owned(), what });
     }

@@ -94,6 +94,8 @@ pub enum TraceEvent {
     Api(Shown),
     /// The object is gone.
     ApiGone,
+    /// A record of its end is stored, by this name and with this verdict.
+    Recorded(String, String),
     /// The node was told that the pod is to go.
     Heard,
     /// A request of the node, and how it was answered.
@@ -139,6 +141,7 @@ impl fmt::Display for TraceLine {
                 write!(f, " @{}", shown.revision)
             }
             TraceEvent::ApiGone => f.write_str("api: gone"),
+            TraceEvent::Recorded(name, verdict) => write!(f, "recorded as {name}: {verdict}"),
             TraceEvent::Heard => f.write_str("the node hears that it is to go"),
             TraceEvent::Request(words) => write!(f, "request {words}"),
             TraceEvent::ShutDown => f.write_str("every pod has left; the node may go down"),

@@ -28,6 +28,28 @@ pub async fn watch(life: Life, store: Store) {
     }
 }
 
+/// Notes every record of an end, from now on and what is there already.
+pub async fn watch_records(life: Life, store: Store) {
+    let (page, mut watch) = store.list_and_watch("terminationrecords.adieu.dev", "");
+    for object in page.items {
+        note_record(&life, &object);
+    }
+    while let Some(change) = watch.next().await {
+        match change {
+            Change::Added(object) | Change::Modified { after: object, .. } => note_record(&life, &object),
+            Change::Deleted { .. } => {}
+        }
+    }
+}
+
+fn note_record(life: &Life, object: &Object) {
+    let value = object.value();
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (uid, name) = (word(&value["pod"]["uid"]), word(&value["pod"]["name"]));
+    let recorded = TraceEvent::Recorded(object.key.name.to_string(), word(&value["verdict"]));
+    life.machine.note(&life.machine.label(&uid, &name), recorded);
+}
+
 fn note(life: &Life, object: &Object) {
     let value = object.value();
     life.machine.note(&label(life, &value), TraceEvent::Api(shown(&value, object.revision.0)));

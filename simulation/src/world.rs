@@ -179,6 +179,7 @@ async fn live(life: Life, limit_ms: u64, boots: u64) -> End {
     };
     tokio::spawn(serving);
     tokio::spawn(witness::watch(life.clone(), store.clone()));
+    tokio::spawn(witness::watch_records(life.clone(), store.clone()));
     let server = Server::new(ServerConfig {
         store,
         advertise: SocketAddr::from((Ipv4Addr::LOCALHOST, 6443)),
@@ -480,6 +481,7 @@ async fn rest(machine: &Machine, limit_ms: u64) {
             laws::Fate::Leaves => machine.has_sandbox(&plan.name) || machine.has_object(&plan.name),
             laws::Fate::Stays => machine.is_leaving(&plan.name),
         });
+        let busy = busy || machine.lacks_records();
         let now = clock::now_ms();
         let since = *quiet_since.get_or_insert(now);
         if busy {

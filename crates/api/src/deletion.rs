@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::kinds::Kind;
 use crate::status::{Cause, Status};
+use crate::termination::requests::{self, Requester};
 use crate::{meta, pod, time};
 
 /// What a delete request asked for.
@@ -32,6 +33,8 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// Decide, but write nothing.
     pub dry_run: bool,
+    /// Who asks, to be noted on what leaves gracefully. The server says so, never the client.
+    pub requester: Option<Requester>,
 }
 
 /// What becomes of the objects that name this one as owner.
@@ -93,6 +96,9 @@ pub fn decide_delete(
         meta::set_deletion_timestamp(&mut marked, add_seconds(now, grace));
         meta::set_deletion_grace_seconds(&mut marked, grace);
         bump_generation(&mut marked);
+        if let Some(requester) = &options.requester {
+            requests::note(&mut marked, requester, grace, now);
+        }
         return Ok(after_mark(marked, policy, grace));
     };
     // DGPS nil or 0: the object only waits for its finalizers, so every delete means "now".
@@ -100,7 +106,11 @@ pub fn decide_delete(
     match asked {
         _ if stored == 0 => Ok(finish(current, policy, now)),
         Some(grace) if grace < stored => {
-            let (marked, grace) = shorten(current, deadline, stored, grace, now);
+            let (mut marked, grace) = shorten(current, deadline, stored, grace, now);
+            // The final delete of the pod's own node asks for nothing: the pod is over.
+            if let Some(requester) = options.requester.as_ref().filter(|by| grace > 0 || !is_its_node(current, by)) {
+                requests::note(&mut marked, requester, grace, now);
+            }
             Ok(after_mark(marked, policy, grace))
         }
         Some(_) | None => Ok(DeleteDecision::Pending),
@@ -204,6 +214,12 @@ fn with_collector_finalizer(mut object: Value, policy: Propagation) -> Value {
         meta::set_finalizers(&mut object, &wanted);
     }
     object
+}
+
+/// Whether the node that the pod is on asks.
+fn is_its_node(pod: &Value, requester: &Requester) -> bool {
+    let node = pod["spec"]["nodeName"].as_str();
+    node.is_some_and(|node| requester.user.strip_prefix("system:node:") == Some(node))
 }
 
 fn bump_generation(object: &mut Value) {

@@ -29,6 +29,7 @@ pub mod scale;
 pub mod selector;
 pub mod status;
 pub mod table;
+pub mod termination;
 pub mod time;
 pub mod volume;
 
@@ -45,6 +46,7 @@ pub use protobuf::decode_envelope;
 pub use rules::{check_patched_uid, check_sent, prepare_create, prepare_update};
 pub use selector::{FieldSelector, LabelSelector};
 pub use status::{Cause, Details, Status};
+pub use termination::TerminationRecord;
 
 #[cfg(test)]
 mod properties;

@@ -32,6 +32,7 @@ pub(crate) mod review;
 pub(crate) mod served;
 pub(crate) mod service;
 pub(crate) mod storage;
+pub(crate) mod termination_record;
 pub(crate) mod value;
 pub(crate) mod workload;
 

@@ -9,6 +9,7 @@ mod answers;
 mod descriptions;
 #[rustfmt::skip]
 mod table;
+mod termination_record;
 
 pub(crate) use answers::{answer_of, list_meta};
 pub(crate) use descriptions::Descriptions;
@@ -113,7 +114,8 @@ pub(crate) enum Strategy {
 /// The message of a kind that may be sent to us.
 pub(crate) fn message_of(group: &str, version: &str, kind: &str) -> Option<&'static Message> {
     let named = |root: &&Root| root.group == group && root.version == version && root.kind == kind;
-    table::ROOTS.iter().find(named).map(|root| root.message)
+    let published = table::ROOTS.iter().find(named).map(|root| root.message);
+    published.or_else(|| termination_record::message_if(group, version, kind))
 }
 
 /// The options of a delete, which any group and version may label.

@@ -16,6 +16,7 @@ mod node;
 mod pod;
 mod policy;
 mod served;
+mod termination_record;
 mod workload;
 
 pub(crate) use age::human_duration;
@@ -57,6 +58,7 @@ pub fn columns(kind: &Kind) -> Value {
         "endpoints" => &network::ENDPOINTS,
         "endpointslices.discovery.k8s.io" => &network::SLICE,
         "ingresses.networking.k8s.io" => &network::INGRESS,
+        crate::termination::COLLECTION => &termination_record::COLUMNS,
         _ if kind.is_added() => &[NAME, AGE],
         other => policy::columns(other).or_else(|| served::columns(other)).unwrap_or(&CREATED),
     };
@@ -96,6 +98,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         | "scales.autoscaling"
         | "jobs.batch"
         | "cronjobs.batch") => workload::cells(collection, object, now),
+        crate::termination::COLLECTION => termination_record::cells(object, now),
         _ if kind.is_added() => vec![name, age],
         other => policy::cells(other, object, now)
             .or_else(|| served::cells(other, object, now))

@@ -3,10 +3,14 @@
 //! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up`,
 //! `server`, `node`, `down`, `status` and `store` are `app`'s, which has the parts.
 
+pub mod cluster;
 pub mod image;
 pub mod plan;
+pub mod pod_end;
 mod progress;
 pub mod status;
+pub mod timeline;
+pub mod why;
 
 pub use progress::Screen;
 
@@ -43,6 +47,10 @@ pub enum Command {
     Image(ImageArgs),
     /// Show how the pods of a manifest will leave, without running them
     Plan(plan::PlanArgs),
+    /// Tell what keeps a pod where it is, until when, and what to do: alive, Terminating or gone. On any cluster
+    Why(why::WhyArgs),
+    /// Draw how a pod ended, or how far its end is. On any cluster
+    Timeline(timeline::TimelineArgs),
 }
 
 /// Where Adieu keeps everything it owns.

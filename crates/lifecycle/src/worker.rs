@@ -6,6 +6,7 @@
 //! how all of that survives the death of the agent in `reattach`. `phase` draws the whole.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -157,6 +158,35 @@ impl PodWorker {
     /// When the pod must be gone, once it is terminating.
     pub fn deadline(&self) -> Option<Moment> {
         self.phase.termination().map(|termination| termination.budget.deadline())
+    }
+
+    /// Why it leaves, once it is terminating: the API's word where it has one.
+    pub fn leaving_because(&self) -> Option<&'static str> {
+        Some(match &self.phase.termination()?.cause {
+            Cause::Completed => "Completed",
+            Cause::Deleted => "Deleted",
+            Cause::DeadlineExceeded => "DeadlineExceeded",
+            Cause::Declared => "Declared",
+            Cause::Rejected { .. } => "Rejected",
+            Cause::Killed(KillCause::Evicted { .. } | KillCause::OverLimit { .. }) => "Evicted",
+            Cause::Killed(KillCause::Preempted) => "Preempted",
+            Cause::Killed(KillCause::NodeShutdown) => "NodeShutdown",
+            Cause::Killed(KillCause::ConfigRemoved) => "ConfigRemoved",
+            Cause::Killed(KillCause::Orphaned) => "Orphaned",
+        })
+    }
+
+    /// What a leaving pod waits for, in words; nothing of one that does not leave, or that nothing is left of.
+    pub fn waits_for(&self) -> Option<String> {
+        match &self.phase {
+            Phase::New | Phase::Living { .. } | Phase::Resting { .. } | Phase::Gone { .. } => None,
+            Phase::Ending { .. } | Phase::Clearing { .. } | Phase::Deleting { .. } => Some(self.blocking_step()),
+        }
+    }
+
+    /// True once the node's work is done although the object stays.
+    pub fn is_resting(&self) -> bool {
+        matches!(self.phase, Phase::Resting { .. })
     }
 
     /// True once no process of the pod remains and its sandbox was seen to be gone.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use lifecycle::{ContainerState, ContainerStatus};
-use runtime_api::{ContainerId, ExecSession, ExecSpec, Runtime};
+use api::termination::{ProcessSignals, TerminationProgress};
+use lifecycle::{ContainerState, ContainerStatus, Moment, Signal};
+use runtime_api::{ContainerId, ExecSession, ExecSpec, FirstProcess, Runtime};
 use serde_json::{Value, json};
 use timeline::Clock;
 use tokio::sync::watch;
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 use crate::pods::{Directory, PodReader};
 use crate::record::{PodRecord, RecordReader};
 use crate::streams::{ContainerRef, Containers, LogSource, StreamError};
+use crate::terminations::TerminationMetrics;
 use crate::usage::Usage;
 
 /// Finds containers by the names people use.
@@ -22,12 +24,19 @@ pub struct NodeContainers<R: Runtime> {
     node: String,
     usage: Usage,
     clock: Clock,
+    terminations: Arc<TerminationMetrics>,
 }
 
 impl<R: Runtime> NodeContainers<R> {
     /// Containers of the pods in `directory`, on the node called `node`.
-    pub fn new(runtime: Arc<R>, directory: Directory, node: String, clock: Clock) -> Self {
-        Self { runtime, directory, node, usage: Usage::default(), clock }
+    pub fn new(
+        runtime: Arc<R>,
+        directory: Directory,
+        node: String,
+        clock: Clock,
+        terminations: Arc<TerminationMetrics>,
+    ) -> Self {
+        Self { runtime, directory, node, usage: Usage::default(), clock, terminations }
     }
 
     /// Who is on its way out, by namespace and name, and by when it must be gone.
@@ -77,6 +86,24 @@ impl<R: Runtime> NodeContainers<R> {
     }
 }
 
+/// What a process makes of this signal.
+fn signals_of(process: &FirstProcess, signal: Signal) -> ProcessSignals {
+    let bit = 1_u64.checked_shl(u32::from(signal.0).saturating_sub(1)).unwrap_or(0);
+    let disposition = match () {
+        () if process.blocked & bit != 0 => "Blocked",
+        () if process.ignored & bit != 0 => "Ignored",
+        () if process.caught & bit != 0 => "Caught",
+        () => "Default",
+    };
+    ProcessSignals {
+        container: process.id.name.clone(),
+        name: process.name.clone(),
+        pid: process.pid,
+        signal: signal.to_string(),
+        disposition: disposition.to_owned(),
+    }
+}
+
 /// A pod, whichever its containers.
 fn whole(namespace: &str, pod: &str) -> ContainerRef {
     ContainerRef { namespace: namespace.to_owned(), pod: pod.to_owned(), container: String::new() }
@@ -119,6 +146,37 @@ impl<R: Runtime> Containers for NodeContainers<R> {
 
     async fn summary(&self) -> Result<Value, StreamError> {
         Ok(self.usage.summary(&self.node, &*self.runtime, &self.directory, &self.clock).await)
+    }
+
+    async fn termination(&self, namespace: &str, pod: &str) -> Result<TerminationProgress, StreamError> {
+        let entry = self.pod(&whole(namespace, pod))?;
+        let record = entry.record.get();
+        // A runtime that cannot say now says nothing.
+        let processes = self.runtime.first_processes(&entry.uid).await.unwrap_or_default();
+        let processes = processes.iter().filter_map(|process| {
+            let status = record.container(&process.id.name)?;
+            let is_newest = status.attempt == process.id.attempt;
+            is_newest.then(|| signals_of(process, status.stop_signal.unwrap_or(Signal::TERM)))
+        });
+        let now = self.clock.now();
+        let from_now = |at: Moment| {
+            let ahead = i64::try_from(at.since(now).as_millis()).unwrap_or(i64::MAX);
+            if ahead > 0 { ahead } else { -i64::try_from(now.since(at).as_millis()).unwrap_or(i64::MAX) }
+        };
+        let leaving = record.leaving.as_deref();
+        let next = leaving.and_then(|leaving| leaving.next.as_ref());
+        Ok(TerminationProgress {
+            waits_for: leaving.map(|leaving| leaving.waits_for.clone()).unwrap_or_default(),
+            next: next.map(|next| next.reason.to_string()).unwrap_or_default(),
+            next_in_milliseconds: next.map(|next| from_now(next.at)),
+            deadline_in_milliseconds: record.deadline.map(from_now),
+            record: leaving.map(|leaving| leaving.story.record(&record.pod, &self.node)),
+            processes: processes.collect(),
+        })
+    }
+
+    fn metrics(&self) -> String {
+        self.terminations.text()
     }
 
     fn pods(&self) -> Value {

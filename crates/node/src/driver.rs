@@ -28,7 +28,8 @@ use self::manifest_keeper::{Kept, ManifestKeeper};
 use self::sighting::{News, Sightings, is_denied};
 use crate::effects::{EffectExecutor, EndedRun};
 use crate::flaws::{self, Flaw};
-use crate::record::{PodFact, RecordKeeper};
+use crate::record::{Leaving, PodFact, RecordKeeper};
+use crate::terminations::{PendingRecord, TerminationStory};
 use crate::translate::resize::Pending;
 use reading::spec_changes;
 
@@ -74,6 +75,10 @@ pub struct Driver<R: Runtime> {
     backoff: Backoff,
     journal: Journal,
     pod_journal: PodJournal,
+    /// How its end goes, from the step that began it.
+    story: Option<TerminationStory>,
+    /// The record of that was handed over, for the object stays.
+    is_told: bool,
     executor: EffectExecutor<R>,
     clock: Clock,
 }
@@ -126,9 +131,24 @@ impl<R: Runtime> Driver<R> {
             backoff: Backoff::default(),
             journal,
             pod_journal,
+            story: None,
+            is_told: false,
             clock: executor.clock(),
             executor,
         }
+    }
+
+    /// Goes on with the story of an end that an earlier agent began. If the pod is at rest, its record is stored, perhaps again.
+    #[must_use]
+    pub fn with_story(mut self, story: Option<TerminationStory>) -> Self {
+        self.story = story;
+        if self.worker.is_resting()
+            && let Some(pending) = self.termination_record()
+        {
+            self.is_told = true;
+            self.executor.terminations().store(pending);
+        }
+        self
     }
 
     /// Drives the pod to the end of its life. Ends early only if the journal can no longer be written: without a
@@ -445,6 +465,7 @@ impl<R: Runtime> Driver<R> {
             Record::Step { uid: self.uid.clone(), at: now, wall, input: input.clone(), effects: effects.to_vec() };
         let mut written = self.journal.append(record);
         self.remembered.clone_from(&self.worker);
+        TerminationStory::observe(&mut self.story, (now, wall), input, effects, &self.worker);
         // A container that crashes for months would be remembered crash by crash.
         if self.pod_journal.steps >= FOLD_AFTER
             && let Some(snapshot) = self.worker.snapshot()
@@ -488,17 +509,54 @@ impl<R: Runtime> Driver<R> {
             self.executor.barrier_released(reason.unwrap_or_default());
         }
         self.record.learn(PodFact::Judged { status: Arc::new(status), deadline });
+        if let Some((waits_for, story)) = self.worker.waits_for().zip(self.story.clone()) {
+            self.record.learn(PodFact::Leaving(Box::new(Leaving { waits_for, next: self.worker.next_wake(), story })));
+        }
     }
 
-    fn tell_rest(&self, at_rest: bool) {
+    fn tell_rest(&mut self, at_rest: bool) {
         if self.record.get().at_rest != at_rest {
             self.record.learn(PodFact::AtRest(at_rest));
+        }
+        // The life stays in the journal, and tells the same story after a crash.
+        if !self.is_told
+            && self.worker.is_resting()
+            && let Some(pending) = self.termination_record()
+        {
+            self.is_told = true;
+            self.count_termination();
+            self.executor.terminations().store(pending);
+        }
+    }
+
+    /// The record of the pod's end; of one that was over before it came here there is none.
+    fn termination_record(&self) -> Option<PendingRecord> {
+        let story = self.story.as_ref().filter(|_| self.worker.has_a_story())?;
+        PendingRecord::new(&story.record(&self.record.get().pod, self.executor.node_name()))
+    }
+
+    fn count_termination(&self) {
+        if let Some(story) = &self.story {
+            let record = story.record(&self.record.get().pod, self.executor.node_name());
+            self.executor.terminations().count(&record);
         }
     }
 
     async fn finish(&mut self) -> Result<(), Arc<JournalError>> {
-        // First the memory, then the files: files that a crash leaves behind are swept at the next start.
-        self.journal.append(Record::Forgotten { uid: self.uid.clone() }).await?;
+        // First the memory, then the files: files that a crash leaves behind are swept at the next start. What is to be told of the
+        // end takes the place of the life until it is stored.
+        match self.termination_record() {
+            Some(mut pending) if !flaws::has(Flaw::ForgetsRecord) => {
+                if !self.is_told {
+                    self.count_termination();
+                }
+                let (uid, wall, record) = (self.uid.clone(), self.clock.wall_now(), pending.to_text());
+                pending.journalled = Some((uid.clone(), wall));
+                self.journal.append(Record::Concluded { uid, wall, record }).await?;
+                self.executor.terminations().store(pending);
+            }
+            Some(_) | None => self.journal.append(Record::Forgotten { uid: self.uid.clone() }).await?,
+        }
         self.manifest.stop().await;
         self.executor.let_go().await;
         self.tell_rest(true);

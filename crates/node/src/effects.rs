@@ -42,6 +42,7 @@ use crate::publisher::{Flush, Publisher};
 use crate::record::{PodFact, RecordKeeper, RecordReader};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
+use crate::terminations::Terminations;
 use crate::traffic::{Traffic, TrafficReporter, TrafficRequest};
 use crate::volumes::{self, LocalDirectories, Watches};
 
@@ -84,6 +85,8 @@ pub struct Tools<R: Runtime> {
     pub allowed_sysctls: AllowedSysctls,
     /// Where pods find the cluster DNS; nowhere if there is none.
     pub cluster_dns: Vec<std::net::IpAddr>,
+    /// Who takes the records of how pods ended.
+    pub terminations: Terminations,
     /// Who steers the traffic of pods.
     pub traffic: Arc<dyn Traffic>,
     /// Where directories of persistent volumes are made, if they can be.
@@ -279,6 +282,16 @@ impl<R: Runtime> EffectExecutor<R> {
     /// What time it is.
     pub fn clock(&self) -> Clock {
         self.context.tools.clock.clone()
+    }
+
+    /// Who takes the record of its end.
+    pub fn terminations(&self) -> &Terminations {
+        &self.context.tools.terminations
+    }
+
+    /// The node's name.
+    pub fn node_name(&self) -> &str {
+        &self.context.tools.node_name
     }
 
     /// Where the manifests of pods are kept.

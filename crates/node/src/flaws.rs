@@ -37,6 +37,8 @@ pub enum Flaw {
     LeavesHookRunning,
     /// A KILL that could not be sent is not told to the rules.
     DropsKillFailure,
+    /// The record of a pod's end is given up when the pod is forgotten.
+    ForgetsRecord,
 }
 
 #[cfg(feature = "flaws")]

@@ -29,6 +29,7 @@ pub mod statics;
 pub mod streams;
 pub mod sysctls;
 mod termination_message;
+pub mod terminations;
 pub mod traffic;
 pub mod translate;
 pub mod usage;

@@ -27,6 +27,7 @@ use crate::pods::{Command, Directory, Mode, PodInputs, Pods, ShutdownGrace, Shut
 use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor, StorageLimits};
 use crate::services::Services;
 use crate::statics::Folder;
+use crate::terminations::Terminations;
 use crate::sysctls::AllowedSysctls;
 use crate::traffic::Traffic;
 use crate::volumes::{LocalDirectories, Watches};
@@ -136,6 +137,9 @@ impl<R: Runtime> Node<R> {
         let (health, showing) = HealthBoard::start(client.clone(), config.clone(), facts.clone(), recorder.clone());
         let (services, following) =
             Services::start(client.clone(), config.data_dir.join("services.json"), files.clone()).await;
+        let (terminations, storing) = Terminations::start(client.clone(), journal.clone());
+        helpers.spawn(storing);
+        let counted = terminations.metrics();
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
             client: client.clone(),
@@ -154,6 +158,7 @@ impl<R: Runtime> Node<R> {
             pod_pids_max: config.pod_pids_max,
             allowed_sysctls: config.allowed_sysctls.clone(),
             cluster_dns: config.cluster_dns.clone(),
+            terminations,
             traffic: config.traffic.clone(),
             local,
         });
@@ -204,7 +209,7 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(PodInputs { updates, files, events, evictions, commands: command_told }));
-        let containers = Arc::new(NodeContainers::new(runtime, directory, config.name, clock));
+        let containers = Arc::new(NodeContainers::new(runtime, directory, config.name, clock, counted));
         Ok(Self { commands, containers, manifests, pods, helpers, joined })
     }
 

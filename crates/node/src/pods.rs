@@ -46,6 +46,7 @@ use crate::node_resources::NodeResources;
 use crate::pressure::Eviction;
 use crate::record::{PodRecord, RecordKeeper};
 use crate::statics::ManifestPods;
+use crate::terminations::TerminationStory;
 use crate::translate::report::{hook_kind, hook_outcome};
 
 /// How long a pod that could not be taken on waits for the next try.
@@ -231,7 +232,7 @@ impl<R: Runtime> Pods<R> {
         record: PodRecord,
         begun: bool,
         first: Vec<Input>,
-        pod_journal: PodJournal,
+        (pod_journal, story): (PodJournal, Option<TerminationStory>),
     ) {
         let (inbox, told) = mpsc::channel(INBOX);
         for input in first {
@@ -242,7 +243,7 @@ impl<R: Runtime> Pods<R> {
         let executor = EffectExecutor::new(self.tools.clone(), record.clone(), inbox.clone());
         let reader = PodReader { uid: PodUid(uid.to_owned()), record, flush: executor.flush() };
         let journal = (self.journal.clone(), pod_journal);
-        let driver = Driver::new(uid.to_owned(), worker, told, journal, keeper, executor);
+        let driver = Driver::new(uid.to_owned(), worker, told, journal, keeper, executor).with_story(story);
         self.directory.insert(reader.clone());
         let stage = if begun { Stage::Begun } else { Stage::Waiting { placed: Placed::default(), is_recorded: false } };
         let (source, claim) = (Source::of(&newest), Claim::of(&newest));

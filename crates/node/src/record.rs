@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use lifecycle::{
-    ContainerName, ContainerState, ContainerStatus, Instance, Moment, PodPhase, PodStatus, PodWorker, Wall,
+    ContainerName, ContainerState, ContainerStatus, Instance, Moment, PodPhase, PodStatus, PodWorker, Wake, Wall,
 };
 use runtime_api::{ContainerReport, Image, Resources};
 use tokio::sync::watch;
 
+use crate::terminations::TerminationStory;
 use crate::translate::find_container;
 use crate::translate::resize::{Pending, Resize, amounts, granted_by};
 
@@ -45,6 +46,19 @@ pub struct PodRecord {
     pub whole: Option<Resources>,
     /// How far a change of that is.
     pub resize: Resize,
+    /// How its end goes, once it is leaving.
+    pub leaving: Option<Arc<Leaving>>,
+}
+
+/// How the end of a pod goes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Leaving {
+    /// What it waits for, in words.
+    pub waits_for: String,
+    /// When something happens if nothing else does, and what.
+    pub next: Option<Wake>,
+    /// What happened so far.
+    pub story: TerminationStory,
 }
 
 /// The image that a container runs, or is about to.
@@ -94,6 +108,8 @@ pub enum PodFact {
         /// When it must be gone.
         deadline: Option<Moment>,
     },
+    /// Its end goes like this.
+    Leaving(Box<Leaving>),
     /// Whether anything of it is left.
     AtRest(bool),
     /// It was here under an earlier agent.
@@ -211,6 +227,7 @@ impl PodRecord {
             starting: BTreeSet::new(),
             whole: None,
             resize: Resize::default(),
+            leaving: None,
         }
     }
 
@@ -219,6 +236,7 @@ impl PodRecord {
         match fact {
             PodFact::Seen(pod) => self.pod = pod,
             PodFact::Judged { status, deadline } => (self.status, self.deadline) = (status, deadline),
+            PodFact::Leaving(leaving) => self.leaving = Some(Arc::from(leaving)),
             PodFact::AtRest(at_rest) => self.at_rest = at_rest,
             PodFact::Recovered { pod_ip, resources } => (self.pod_ip, self.whole) = (pod_ip, resources),
             PodFact::SandboxMade { ip, resources } => (self.pod_ip, self.whole) = (Some(ip), Some(resources)),

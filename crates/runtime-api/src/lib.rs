@@ -31,7 +31,8 @@ pub use runtime::{
 pub use sandbox::{HostPort, MemoryVolume, Protocol, Sandbox, SandboxSpec};
 pub use streams::{ExecSession, ExecSpec, Tether};
 pub use usage::{
-    AddressRange, ConnectionFilter, Connections, ContainerStats, ContainerStored, ContainerUsage, InvalidAddressRange,
+    AddressRange, ConnectionFilter, Connections, ContainerStats, ContainerStored, ContainerUsage, FirstProcess,
+    InvalidAddressRange,
 };
 
 /// All verbs, for whoever asks a runtime of a known type.

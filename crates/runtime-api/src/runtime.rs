@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::image::{Image, Keyring, Origin, Prune, Pulled, Removed};
 use crate::{
-    ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage,
+    ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, FirstProcess,
     Delivery, ExecSession, ExecSpec, PodReport, PodUid, Resources, Result, RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
 
@@ -104,6 +104,10 @@ pub trait Statistics: Send + Sync + 'static {
     fn usage(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerUsage>>> + Send;
     /// What each run of the pod's containers has on disk: part of its usage, without a look at its processes.
     fn stored(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerStored>>> + Send;
+    /// The first process of each running container. A runtime that cannot see them tells of none.
+    fn first_processes(&self, _pod: &PodUid) -> impl Future<Output = Result<Vec<FirstProcess>>> + Send {
+        async { Ok(Vec::new()) }
+    }
 }
 
 /// Signals beside the one a container is stopped with. CRI has no verb for them.

@@ -19,6 +19,23 @@ pub struct ContainerStats {
     pub processes: u64,
 }
 
+/// The first process of a running container, and what it makes of signals. Bit `n - 1` of a set is signal `n`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FirstProcess {
+    /// Which run.
+    pub id: ContainerId,
+    /// Its name, as the kernel tells it.
+    pub name: String,
+    /// Its number in its own namespace; the kernel protects the first from signals that it has no handler for.
+    pub pid: u32,
+    /// Signals that it lets wait.
+    pub blocked: u64,
+    /// Signals that it ignores.
+    pub ignored: u64,
+    /// Signals that it has a handler for.
+    pub caught: u64,
+}
+
 /// TCP connections of a pod at one moment, as its kernel counts them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Connections {

@@ -64,6 +64,8 @@ const NODE_RULES: &[Rule] = &[
         groups: &["node.k8s.io", "discovery.k8s.io"],
         resources: &["runtimeclasses", "endpointslices"],
     },
+    // How its pods ended. That they are its own is checked beside the object.
+    Rule { verbs: &["get", "create", "update"], groups: &["adieu.dev"], resources: &["terminationrecords"] },
     // Whether the last endpoint of a Service is replaced when it leaves: how many their owners want, and nothing else of them.
     Rule {
         verbs: &["get"],

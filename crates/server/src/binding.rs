@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::rules::{Budget, Surge};
+use api::termination::Requester;
 use api::{Status, rules};
 use http::Response;
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use crate::delete::{Performed, Removal};
 use crate::request::Request;
 use crate::respond;
 use crate::state::{State, readable, write_failure};
-use crate::{change, create, delete, evict_surge};
+use crate::{change, create, delete, evict_surge, termination_records};
 
 /// How often another writer of the pod or of its budget may get in between.
 const TRIES: usize = 100;
@@ -36,6 +37,7 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
     let eviction = read(request, "Eviction")?;
     let mut options = rules::delete_options_of_eviction(&eviction, &request.name)?;
     options.dry_run |= request.dry_run()?;
+    options.requester = Some(Requester { user: request.identity.user.clone(), via: "Eviction" });
     create::check_namespace_takes(state, &request.kind, &request.namespace, &request.name)?;
     let key = request.key();
     for _ in 0..TRIES {
@@ -69,6 +71,9 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
             Some(_) => Removal { step: mark, then_delete: Some(key.clone()) },
             None => Removal { step: mark, then_delete: None },
         };
+        if removal.removes() {
+            termination_records::record_pod_without_node(state, &pod.value(), options.requester.as_ref()).await;
+        }
         match removal.perform(&state.store, expects, steps).await {
             Ok(Performed::Whole(_)) => return Ok(created()),
             // The budget is paid, and the pod is marked; what is left is to remove it.

@@ -1,5 +1,6 @@
 //! DELETE of a collection: list, then delete each by name. Not atomic, and not meant to be.
 
+use api::termination::Requester;
 use api::{DeleteOptions, Status};
 use http::Response;
 
@@ -11,7 +12,9 @@ use crate::request::Request;
 use crate::state::State;
 
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
-    let options = api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
+    let mut options =
+        api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
+    options.requester = Some(Requester { user: request.identity.user.clone(), via: "Delete" });
     let form = request.accept.for_objects()?;
     let selection = Selection::parse(&request.kind, &request.query)?;
     let listed = list::page(state, request, &selection)?;

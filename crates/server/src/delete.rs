@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::termination::Requester;
 use api::{DeleteDecision, DeleteOptions, Kind, Status};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use crate::rbac;
 use crate::request::Request;
 use crate::respond::{self, Shown};
 use crate::state::{State, write_failure};
+use crate::termination_records;
 
 /// Jobs orphan their pods unless told otherwise, unlike everything else that people delete.
 const ORPHANING_JOBS: &str = "child pods are preserved by default when jobs are deleted; set \
@@ -39,6 +41,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         options.uid = Some(api::meta::uid(&found.value()).to_owned());
     }
     rbac::check_delete(state, request, &request.name)?;
+    options.requester = Some(Requester { user: request.identity.user.clone(), via: "Delete" });
     let deleted = delete(state, kind, &request.key(), &options).await?;
     tracing::debug!(user = %request.identity.user, agent = %request.user_agent, grace = ?options.grace_seconds,
         resource = kind.plural, namespace = %request.namespace, name = %request.name, removed = deleted.removed,
@@ -89,6 +92,9 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
         let Some(removal) = Removal::of(key, decision) else {
             return Ok(Deleted { shown: Shown::Stored(object), removed: false, pending: true });
         };
+        if kind.graceful_delete && removal.removes() {
+            termination_records::record_pod_without_node(state, &object.value(), options.requester.as_ref()).await;
+        }
         let expects = vec![(key.clone(), Expect::Revision(object.revision))];
         match removal.perform(&state.store, expects, Vec::new()).await {
             Ok(Performed::Whole(changes)) => return Ok(performed(&changes, object)),
@@ -153,6 +159,11 @@ impl Removal {
             DeleteDecision::MarkThenRemove(value) => Some(Self { step: mark(value), then_delete: Some(key.clone()) }),
             DeleteDecision::Remove => Some(Self { step: Step::Delete { key: key.clone() }, then_delete: None }),
         }
+    }
+
+    /// Whether nothing is left when it is done.
+    pub(crate) fn removes(&self) -> bool {
+        self.then_delete.is_some() || matches!(self.step, Step::Delete { .. })
     }
 
     /// Does it if `expects` hold, with `others` in the same transaction as the step.

@@ -66,6 +66,7 @@ mod service;
 mod socket;
 mod state;
 mod table;
+mod termination_records;
 mod tickets;
 mod tokens;
 mod update;
@@ -162,6 +163,7 @@ impl Server {
         let stop = CancellationToken::new();
         background("namespaces", &state, &stop, namespaces::keep);
         background("events", &state, &stop, events::expire);
+        background("termination-records", &state, &stop, termination_records::expire);
         background("quotas", &state, &stop, quotas::keep);
         background("rbac", &state, &stop, rbac::aggregate::keep);
         background("own-service", &state, &stop, own_service::keep);

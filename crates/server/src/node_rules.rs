@@ -10,7 +10,7 @@ use api::pod::MIRROR_ANNOTATION;
 use api::rbac::RequestedAccess;
 use api::selector::FieldSelector;
 use api::volume::{DIRECTORY_MADE, PROVISIONER_FINALIZER, VOLUME_NODE, ephemeral_claim};
-use api::{Kind, Status};
+use api::{Kind, Status, termination};
 use futures::FutureExt as _;
 use serde_json::Value;
 use store::{Change, Object, Store, Watch};
@@ -20,6 +20,7 @@ use crate::identity::Identity;
 use crate::rbac;
 use crate::request::{Request, key};
 use crate::state::{State, core_kind};
+use crate::termination_records;
 
 const LEASES: &str = "kube-node-lease";
 
@@ -122,6 +123,10 @@ pub(crate) fn check_create(state: &State, identity: &Identity, kind: &Kind, obje
                 return refuse(&format!("node {node:?} is not allowed to set ownerReferences"));
             }
             Ok(())
+        }
+        termination::COLLECTION => {
+            let namespace = api::meta::namespace(object);
+            termination_records::check_node(state, node, namespace, object).or_else(|text| refuse(&text))
         }
         "pods" => {
             let owner = match check_mirror(node, object) {
@@ -302,6 +307,12 @@ pub(crate) fn check_update(identity: &Identity, kind: &Kind, old: &Value, new: &
                 return refuse(format!("node {node:?} is not allowed to update configSource"));
             }
             Ok(())
+        }
+        termination::COLLECTION => {
+            match new["nodeName"] == node && (old["nodeName"] == node || old["nodeName"].is_null()) {
+                true => Ok(()),
+                false => refuse(format!("node {node:?} may only write records of its own pods")),
+            }
         }
         "persistentvolumes" => match told_of_volume(old) == told_of_volume(new) {
             true => Ok(()),

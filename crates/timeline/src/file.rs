@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::compaction::{self, is_worth_compacting};
 use crate::index::Index;
 use crate::journal::{JournalError, RESERVE};
-use crate::life::{Life, Lives};
+use crate::life::{Concluded, Life, Lives};
 use crate::record::{self, Entry, FILE_HEADER, Framed, Opening};
 
 /// How long a lock may be held by nobody in particular: a child of whoever had it, between its fork and its exec.
@@ -25,6 +25,7 @@ pub(crate) struct Opened {
     pub(crate) end: usize,
     pub(crate) index: Index,
     pub(crate) lives: Vec<Life>,
+    pub(crate) concluded: Vec<Concluded>,
 }
 
 /// Opens or makes the journal at `path` for this boot.
@@ -79,8 +80,8 @@ pub(crate) fn open(path: &Path, boot_id: &str) -> Result<Opened, JournalError> {
     }
     // Before anything is appended: what was read must still be there after a crash, and so must the file itself.
     file.sync_all().and_then(|()| sync_directory(path)).map_err(cannot("sync"))?;
-    let (lives, index) = lives.into_parts();
-    Ok(Opened { file, end, index, lives })
+    let (lives, concluded, index) = lives.into_parts();
+    Ok(Opened { file, end, index, lives, concluded })
 }
 
 /// Writes a record that says nothing over so many bytes at the end. Answers it.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use lifecycle::Wall;
+
 use crate::record::{Entry, FILE_HEADER, Record};
 
 /// What a record is, as far as its bytes are concerned.
@@ -20,6 +22,10 @@ pub(crate) enum Mark {
     Folded(String),
     /// It is over.
     Forgotten(String),
+    /// It is over, and what is to be told of it is needed.
+    Concluded(String, Wall),
+    /// That is not needed any more.
+    Stored(String, Wall),
 }
 
 impl Mark {
@@ -37,6 +43,8 @@ impl Mark {
             Record::Step { uid, .. } => Self::Step(uid.clone()),
             Record::Folded { uid, .. } => Self::Folded(uid.clone()),
             Record::Forgotten { uid } => Self::Forgotten(uid.clone()),
+            Record::Concluded { uid, wall, .. } => Self::Concluded(uid.clone(), *wall),
+            Record::Stored { uid, wall } => Self::Stored(uid.clone(), *wall),
         }
     }
 }
@@ -48,6 +56,8 @@ pub(crate) struct Index {
     parts: Vec<(Part, Range<usize>)>,
     /// The life a UID stands for.
     open: HashMap<String, usize>,
+    /// What is to be told of lives that are over, each as a life of its own that nothing more happens in.
+    concluded: HashMap<(String, Wall), usize>,
     /// Every life there was since this was made; `None` once it is over.
     lives: Vec<Option<Extent>>,
     /// How many bytes those lives need.
@@ -102,6 +112,15 @@ impl Index {
                 }
             }
             Mark::Forgotten(uid) => self.forget(&uid),
+            Mark::Concluded(uid, wall) => {
+                self.forget(&uid);
+                self.told(&(uid.clone(), wall));
+                self.concluded.insert((uid, wall), self.lives.len());
+                self.parts.push((Part::Birth(self.lives.len()), at));
+                self.lives.push(Some(Extent { birth: length, steps: 0, from: 0 }));
+                self.needed += length;
+            }
+            Mark::Stored(uid, wall) => self.told(&(uid, wall)),
         }
     }
 
@@ -112,6 +131,12 @@ impl Index {
 
     fn forget(&mut self, uid: &str) {
         if let Some(extent) = self.open.remove(uid).and_then(|life| self.lives[life].take()) {
+            self.needed -= extent.birth + extent.steps;
+        }
+    }
+
+    fn told(&mut self, which: &(String, Wall)) {
+        if let Some(extent) = self.concluded.remove(which).and_then(|life| self.lives[life].take()) {
             self.needed -= extent.birth + extent.steps;
         }
     }
@@ -168,7 +193,7 @@ impl Index {
             stood.push(at);
         }
         self.lives = lives;
-        self.open.values_mut().for_each(|life| *life = numbers[life]);
+        self.open.values_mut().chain(self.concluded.values_mut()).for_each(|life| *life = numbers[life]);
         stood
     }
 }
@@ -200,6 +225,8 @@ mod tests {
                 "." => Mark::Step(uid),
                 "=" => Mark::Folded(uid),
                 "-" => Mark::Forgotten(uid),
+                "?" => Mark::Concluded(uid, Wall(1)),
+                "x" => Mark::Stored(uid, Wall(1)),
                 _ => Mark::Boot,
             }
         };
@@ -215,6 +242,10 @@ mod tests {
             ("! +a ! .a ! +b -b", vec![0, 1, 2, 3, 4]),
             ("! ! +a .a +a .a", vec![1, 4, 5]),
             (".a +a -a .a =a -a", vec![]),
+            ("! +a .a ?a +b", vec![0, 3, 4]),
+            ("! +a .a ?a +a .a", vec![0, 3, 4, 5]),
+            ("! +a ?a +a xa", vec![0, 3]),
+            ("! +a ?a xa xa", vec![0]),
         ] {
             assert_eq!(needed(&marks(words)).0, expected, "{words}");
         }

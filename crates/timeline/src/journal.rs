@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use crate::compaction::{self, Compaction, CopyBy, CopyError, is_worth_compacting};
 use crate::file::Opened;
 use crate::index::{Index, Mark};
-use crate::life::Life;
+use crate::life::{Concluded, Life};
 use crate::record::{self, Entry, Record};
 
 /// How long a record that nobody awaits may stay in memory.
@@ -138,7 +138,7 @@ impl Journal {
     }
 
     fn over(path: &Path, opened: Opened, pause: Option<Pause>) -> (Writer, Vec<Life>, Serving) {
-        let Opened { file, end, index, lives } = opened;
+        let Opened { file, end, index, lives, concluded } = opened;
         let shared = Arc::new(Shared::default());
         let copy = if pause.is_some() { CopyBy::Itself } else { CopyBy::Thread };
         let path = path.to_owned();
@@ -147,7 +147,12 @@ impl Journal {
             JournalFile { path, file, end, index, copy, reserve, compaction: None, later: Vec::new(), least: 0 };
         keeper.renew_reserve();
         let serving = Box::pin(Arc::clone(&shared).serve(keeper, pause));
-        (Writer { shared, thread: None }, lives, serving)
+        (Writer { shared, thread: None, concluded: Mutex::new(concluded) }, lives, serving)
+    }
+
+    /// What was still to be told of lives that were over when it was opened. Answered once.
+    pub fn take_concluded(&self) -> Vec<Concluded> {
+        std::mem::take(&mut *self.writer.concluded.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Queues a record behind all before it, and returns at once.
@@ -223,6 +228,8 @@ impl Future for Appended {
 struct Writer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// What was still to be told when it was opened.
+    concluded: Mutex<Vec<Concluded>>,
 }
 
 impl Drop for Writer {

@@ -20,6 +20,6 @@ mod wire;
 
 pub use clock::{Clock, TimeSource, boot_id};
 pub use journal::{Appended, Journal, JournalError, Pause, Serving};
-pub use life::{Fold, Life};
+pub use life::{Concluded, Fold, Life};
 pub use record::Record;
 pub use render::render;

@@ -1,6 +1,6 @@
 //! What is read back: the lives that are not over, each with all that happened in it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use lifecycle::{Effect, Input, Moment, PodIdentity, PodSnapshot, PodSpec, PodWorker, Wall};
@@ -43,13 +43,29 @@ pub struct Fold {
     pub snapshot: PodSnapshot,
 }
 
+/// What is still to be told of a life that is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Concluded {
+    /// The pod's UID.
+    pub uid: String,
+    /// When it was concluded.
+    pub wall: Wall,
+    /// What is to be told, as it was given.
+    pub record: String,
+}
+
 impl Life {
-    /// The worker as it was when the last of this was written.
-    pub fn worker(&self) -> PodWorker {
-        let mut worker = match &self.fold {
+    /// The worker as it was before the first of the steps.
+    pub fn begin(&self) -> PodWorker {
+        match &self.fold {
             Some(fold) => PodWorker::remembered(self.spec.clone(), fold.snapshot.clone()),
             None => PodWorker::new(self.spec.clone()),
-        };
+        }
+    }
+
+    /// The worker as it was when the last of this was written.
+    pub fn worker(&self) -> PodWorker {
+        let mut worker = self.begin();
         for (at, _, input, _) in &self.steps {
             worker.handle(*at, input.clone());
         }
@@ -76,6 +92,8 @@ pub(crate) struct Lives {
     lives: Vec<Option<Life>>,
     /// The life a UID stands for.
     open: HashMap<String, usize>,
+    /// What is still to be told of lives that are over.
+    concluded: BTreeMap<(String, Wall), String>,
     pub(crate) boot_id: Option<String>,
     pub(crate) index: Index,
 }
@@ -106,6 +124,11 @@ impl Lives {
                 }
             }
             Entry::Of(Record::Forgotten { uid }) => self.forget(&uid),
+            Entry::Of(Record::Concluded { uid, wall, record }) => {
+                self.forget(&uid);
+                self.concluded.insert((uid, wall), record);
+            }
+            Entry::Of(Record::Stored { uid, wall }) => _ = self.concluded.remove(&(uid, wall)),
         }
     }
 
@@ -122,7 +145,8 @@ impl Lives {
         }
     }
 
-    pub(crate) fn into_parts(self) -> (Vec<Life>, Index) {
-        (self.lives.into_iter().flatten().collect(), self.index)
+    pub(crate) fn into_parts(self) -> (Vec<Life>, Vec<Concluded>, Index) {
+        let concluded = self.concluded.into_iter().map(|((uid, wall), record)| Concluded { uid, wall, record });
+        (self.lives.into_iter().flatten().collect(), concluded.collect(), self.index)
     }
 }

@@ -20,6 +20,8 @@ const FILE_VERSION: u32 = 1;
 const RECORD_VERSION: u8 = 4;
 /// The version of padding, which came later: who does not know it says that the journal is newer.
 const PADDING_VERSION: u8 = 5;
+/// The version of records that conclude a life, which came later still.
+const CONCLUDED_VERSION: u8 = 6;
 
 /// The length of what comes before the first record.
 pub(crate) const FILE_HEADER: usize = 16;
@@ -72,6 +74,22 @@ pub enum Record {
         /// Which pod.
         uid: String,
     },
+    /// The same, but what is to be told of its end is not stored elsewhere yet.
+    Concluded {
+        /// Which pod.
+        uid: String,
+        /// When; with the UID it tells one end from another.
+        wall: Wall,
+        /// What is to be told.
+        record: String,
+    },
+    /// That is stored elsewhere.
+    Stored {
+        /// Which pod.
+        uid: String,
+        /// When that was concluded.
+        wall: Wall,
+    },
 }
 
 /// A record as it stands in the file: one of a pod, or the journal's own.
@@ -92,6 +110,8 @@ wire_enum!(Record {
     4 Forgotten { uid };
     5 Adopted { uid, namespace, name, spec, at };
     6 Folded { uid, at, wall, start, snapshot };
+    7 Concluded { uid, wall, record };
+    8 Stored { uid, wall };
 });
 
 const BOOT: u8 = 1;
@@ -168,7 +188,12 @@ pub(crate) fn frame(entry: &Entry, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
     entry.put(out);
-    seal(&mut out[start..], RECORD_VERSION);
+    let version = match entry {
+        Entry::Of(Record::Concluded { .. } | Record::Stored { .. }) => CONCLUDED_VERSION,
+        Entry::Padding => PADDING_VERSION,
+        Entry::Boot { .. } | Entry::Of(_) => RECORD_VERSION,
+    };
+    seal(&mut out[start..], version);
 }
 
 /// A record that says nothing and is so many bytes long, or as short as a record can be.
@@ -199,7 +224,7 @@ pub(crate) fn unframe(bytes: &[u8], offset: usize) -> Framed<'_> {
     if u16::from_le_bytes([c0, c1]) != check(&header[..5]) {
         return damaged();
     }
-    if version > PADDING_VERSION {
+    if version > CONCLUDED_VERSION {
         return Framed::Newer(version);
     }
     let length = u32::from_le_bytes([l0, l1, l2, l3]);

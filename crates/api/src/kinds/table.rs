@@ -338,6 +338,25 @@ pub(super) static ROWS: &[Row] = &[
         ..PLAIN
     },
     Row {
+        group: "adieu.dev",
+        version: "v1alpha1",
+        kind: "TerminationRecord",
+        plural: "terminationrecords",
+        singular: "terminationrecord",
+        short_names: &["tr"],
+        categories: &["adieu"],
+        collection: "terminationrecords.adieu.dev",
+        fields: &[
+            ("pod.name", "pod.name"),
+            ("pod.uid", "pod.uid"),
+            ("nodeName", "nodeName"),
+            ("verdict", "verdict"),
+            ("cause", "cause"),
+        ],
+        rules: &rules::termination_record::TerminationRecordRules,
+        ..PLAIN
+    },
+    Row {
         group: "apps",
         kind: "ControllerRevision",
         plural: "controllerrevisions",

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 pub(super) use super::value::{list, word};
 use super::{Rules, names, typed_as};
 use crate::status::Cause;
+use crate::termination::requests;
 use crate::{meta, pod};
 
 pub(crate) mod admission;
@@ -38,6 +39,7 @@ impl Rules for PodRules {
     }
 
     fn before_create(&self, object: &mut Value) -> Result<(), String> {
+        requests::keep(&Value::Null, object);
         admission::admit(object);
         object["status"] = json!({ "phase": "Pending", "qosClass": pod::computed_qos_class(object).as_str() });
         if !list(&object["spec"], "schedulingGates").is_empty() {
@@ -51,6 +53,7 @@ impl Rules for PodRules {
 
     /// Set once by admission; a client that leaves them out does not mean to remove them.
     fn before_update(&self, old: &Value, new: &mut Value) {
+        requests::keep(old, new);
         let spec = meta::child_mut(new, "spec");
         for key in ["priority", "preemptionPolicy"] {
             if !spec.contains_key(key)
@@ -63,6 +66,7 @@ impl Rules for PodRules {
     }
 
     fn before_status_update(&self, old: &Value, new: &mut Value) {
+        requests::keep(old, new);
         let status = meta::child_mut(new, "status");
         if !status.contains_key("qosClass")
             && let Some(class) = old["status"].get("qosClass")

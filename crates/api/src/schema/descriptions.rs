@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
+use super::termination_record;
+
 /// Texts by name: `io.k8s.api.core.v1.PodSpec`, or the same with `.nodeName` behind it.
 pub(crate) struct Descriptions {
     said: BTreeMap<String, Description>,
@@ -26,7 +28,10 @@ impl Descriptions {
         let mut text = String::new();
         let read = flate2::read::GzDecoder::new(COMPRESSED).read_to_string(&mut text);
         read.expect("the build wrote what it reads");
-        Self { said: text.split('\x1e').filter_map(record).collect() }
+        let mut said: BTreeMap<String, Description> = text.split('\x1e').filter_map(record).collect();
+        let own = |text: &str| Description { text: text.to_owned(), required: false, width: String::new() };
+        said.extend(termination_record::texts().map(|(name, text)| (name, own(text))));
+        Self { said }
     }
 
     /// What is said about a message.

@@ -339,6 +339,7 @@ impl Stage {
             pod_pids_max: None,
             allowed_sysctls: AllowedSysctls::default(),
             cluster_dns: vec![[10, 87, 0, 10].into()],
+            terminations: crate::terminations::Terminations::nowhere(),
             traffic,
             local: None,
         });

@@ -151,7 +151,7 @@ impl<R: Runtime> Pods<R> {
         let worker = PodWorker::new(spec);
         let (host_ip, start) = (self.tools.host_ip.clone(), Some(self.tools.clock.wall_now()));
         let record = PodRecord::new(Arc::clone(pod), &worker, host_ip, start);
-        self.begin(uid, worker, record, false, Vec::new(), PodJournal::default());
+        self.begin(uid, worker, record, false, Vec::new(), (PodJournal::default(), None));
         if api::pod::is_static(&**pod) {
             self.admit(uid, pod).await;
             if !Arc::ptr_eq(pod, &newest) {

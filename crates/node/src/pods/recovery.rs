@@ -21,6 +21,7 @@ use crate::effects::instance;
 use crate::flaws::{self, Flaw};
 use crate::record::{PodFact, PodRecord};
 use crate::termination_message::termination_message;
+use crate::terminations::TerminationStory;
 use crate::translate::report::runtime_report;
 
 impl<R: Runtime> Pods<R> {
@@ -81,7 +82,7 @@ impl<R: Runtime> Pods<R> {
                 (nameless(&life), true)
             }
         };
-        let worker = life.worker();
+        let (worker, story) = TerminationStory::of_life(&life);
         let start = life.start();
         let was = life.last().filter(|_| rebooted).map(|(at, wall)| {
             let since = self.tools.clock.wall_now().0.saturating_sub(wall.0);
@@ -124,7 +125,7 @@ impl<R: Runtime> Pods<R> {
             true => first.extend(kill.into_iter().chain([report])),
         }
         let pod_journal = PodJournal { start, steps: life.steps.len() };
-        self.begin(&uid, worker, record, begun, first, pod_journal);
+        self.begin(&uid, worker, record, begun, first, (pod_journal, story));
         if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
             handle.leave(LeaveReason::Unwanted);
             self.orphans.found(&uid);

@@ -72,6 +72,8 @@ fn router<C: Containers>(api: Api<C>) -> Router {
         .route("/attach/{namespace}/{pod}/{container}", get(run_attach::<C>).post(run_attach::<C>))
         .route("/portForward/{namespace}/{pod}", get(port_forward::<C>).post(port_forward::<C>))
         .route("/stats/summary", get(summary::<C>))
+        .route("/metrics", get(metrics::<C>))
+        .route("/terminations/{namespace}/{pod}", get(termination::<C>))
         .route("/pods", get(pods::<C>))
         .fallback(async || StreamError::not_found("the node does not serve this path"))
         .with_state(api)
@@ -96,6 +98,19 @@ async fn container_logs<C: Containers>(
 async fn summary<C: Containers>(State(api): State<Api<C>>) -> Result<Response, StreamError> {
     let summary = api.containers.summary().await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], summary.to_string()).into_response())
+}
+
+async fn termination<C: Containers>(
+    State(api): State<Api<C>>,
+    Path((namespace, pod)): Path<(String, String)>,
+) -> Result<Response, StreamError> {
+    let progress = api.containers.termination(&namespace, &pod).await?;
+    let text = serde_json::to_string(&progress).unwrap_or_default();
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+async fn metrics<C: Containers>(State(api): State<Api<C>>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], api.containers.metrics()).into_response()
 }
 
 async fn pods<C: Containers>(State(api): State<Api<C>>) -> Response {

@@ -94,6 +94,16 @@ pub trait Containers: Send + Sync + 'static {
     /// What the node and its containers use, in the words of a kubelet's summary.
     fn summary(&self) -> impl Future<Output = Result<serde_json::Value, StreamError>> + Send;
 
+    /// How the end of a pod goes, and what its first processes make of their stop signals.
+    fn termination(
+        &self,
+        namespace: &str,
+        pod: &str,
+    ) -> impl Future<Output = Result<api::termination::TerminationProgress, StreamError>> + Send;
+
+    /// What the node counts, as Prometheus reads it.
+    fn metrics(&self) -> String;
+
     /// The pods that the node was told to run, as a list.
     fn pods(&self) -> serde_json::Value;
 

@@ -80,6 +80,18 @@ impl Containers for Local {
         Err(StreamError::not_found("nothing is counted here"))
     }
 
+    async fn termination(
+        &self,
+        _: &str,
+        pod: &str,
+    ) -> Result<api::termination::TerminationProgress, StreamError> {
+        Err(StreamError::not_found(format!("pod {pod:?} is not on this node")))
+    }
+
+    fn metrics(&self) -> String {
+        "adieu_pod_terminations_total 0\n".to_owned()
+    }
+
     fn pods(&self) -> serde_json::Value {
         serde_json::json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [] })
     }

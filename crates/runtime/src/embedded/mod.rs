@@ -30,7 +30,7 @@ use crate::cgroup::{BEST_EFFORT, Group, Hierarchies, OwnMount};
 use crate::container::seccomp::Filters;
 use crate::contract::{
     ConnectionCounts, ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored,
-    ContainerUsage, Containers, Delivery, DurableHooks, ExecSession, ExecSpec, Image, Images, PodReport, PodUid,
+    ContainerUsage, Containers, FirstProcess, Delivery, DurableHooks, ExecSession, ExecSpec, Image, Images, PodReport, PodUid,
     Resources, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics,
     Streams,
 };
@@ -378,6 +378,11 @@ impl Statistics for Embedded {
     async fn stored(&self, pod: &PodUid) -> Result<Vec<ContainerStored>> {
         let Some(pod) = self.inner.pods().get(pod).cloned() else { return Ok(Vec::new()) };
         blocking(move || Ok(pod.stored())).await.map_err(system("cannot look at what a pod stores"))
+    }
+
+    async fn first_processes(&self, pod: &PodUid) -> Result<Vec<FirstProcess>> {
+        let Some(pod) = self.inner.pods().get(pod).cloned() else { return Ok(Vec::new()) };
+        blocking(move || Ok(pod.first_processes())).await.map_err(system("cannot look at the processes of a pod"))
     }
 }
 

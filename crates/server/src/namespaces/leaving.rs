@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::termination::Requester;
 use api::{DeleteOptions, Kind, Propagation, Registry, Status};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
@@ -19,6 +20,9 @@ use crate::{change, create, delete};
 
 /// How often the namespace says anew what it waits for.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Who asks the content of a namespace to leave.
+const REQUESTER: &str = "system:serviceaccount:kube-system:namespace-controller";
 
 /// A namespace on its way out.
 pub(super) struct Departing<'a> {
@@ -108,7 +112,9 @@ async fn ask_to_leave(state: &State, kind: &Kind, object: &Object, grace_seconds
     let uid = api::meta::uid(&object.value()).to_owned();
     let is_another = || state.store.get(&object.key).is_some_and(|found| api::meta::uid(&found.value()) != uid);
     let propagation = Some(Propagation::Background);
-    let options = DeleteOptions { uid: Some(uid.clone()), grace_seconds, propagation, ..DeleteOptions::default() };
+    let requester = Some(Requester { user: REQUESTER.to_owned(), via: "Delete" });
+    let options =
+        DeleteOptions { uid: Some(uid.clone()), grace_seconds, propagation, requester, ..DeleteOptions::default() };
     match delete::delete(state, kind, &object.key, &options).await {
         Err(status) if status.code == 409 && is_another() => Ok(()),
         outcome => unless_gone(outcome),

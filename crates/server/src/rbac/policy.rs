@@ -198,6 +198,8 @@ fn view() -> Vec<Value> {
     rules.push(on(&READ, &[""], &["namespaces"]));
     rules.push(on(&READ, &["events.k8s.io"], &["events"]));
     rules.push(on(&READ, &["discovery.k8s.io"], &["endpointslices"]));
+    // Nobody but nodes and the server writes them.
+    rules.push(on(&READ, &["adieu.dev"], &["terminationrecords"]));
     rules.push(on(
         &READ,
         &["apps"],
@@ -336,6 +338,7 @@ fn node() -> Vec<Value> {
         on(&["patch"], &[""], &["persistentvolumes"]),
         on(&["get", "create", "update", "patch", "delete"], &["coordination.k8s.io"], &["leases"]),
         on(&READ, &["node.k8s.io"], &["runtimeclasses"]),
+        on(&["get", "create", "update"], &["adieu.dev"], &["terminationrecords"]),
         on(&["get"], &["", "apps"], &["replicationcontrollers/scale", "replicasets/scale", "deployments/scale"]),
         // Its own proxy, resolver and policies.
         on(&["list", "watch"], &["discovery.k8s.io"], &["endpointslices"]),

@@ -25,6 +25,7 @@ mod security;
 mod shared_store;
 mod streams;
 mod surface;
+mod termination_records;
 mod transport;
 mod upstream;
 mod watches;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use lifecycle::{Effect, Input, Moment, Wall};
-use timeline::{Journal, JournalError, Life};
+use timeline::{Journal, JournalError, Life, Record};
 
 #[tokio::test]
 async fn every_word_reads_back_as_it_was_written() {
@@ -199,13 +199,13 @@ async fn a_newer_version_is_refused_with_a_way_out() {
     let sum = crc32fast::hash(&newer_file[..12]).to_le_bytes();
     newer_file[12..16].copy_from_slice(&sum);
     let mut newer_record = bytes;
-    newer_record[last + 4] = 6;
+    newer_record[last + 4] = 7;
     let check = crc32fast::hash(&newer_record[last..last + 5]).to_le_bytes();
     newer_record[last + 5..last + 7].copy_from_slice(&check[..2]);
     for newer in [newer_file, newer_record] {
         std::fs::write(folder.path(), &newer).unwrap();
         let error = Journal::open(&folder.path(), BOOT).await.unwrap_err();
-        assert!(matches!(error, JournalError::Newer { version: 2 | 6, .. }), "{error:?}");
+        assert!(matches!(error, JournalError::Newer { version: 2 | 7, .. }), "{error:?}");
         assert!(error.to_string().contains("use the version that wrote it"), "{error}");
         assert_eq!(folder.bytes(), newer);
     }
@@ -286,4 +286,36 @@ async fn a_small_journal_is_left_as_it_is() {
     let before = folder.bytes();
     assert!(folder.lives().await.is_empty());
     assert_eq!(folder.bytes(), before);
+}
+
+/// What is to be told of a pod that is gone outlives its life, and a later life of the same pod, until it is told.
+#[tokio::test]
+async fn conclusion_is_kept_until_it_is_stored_and_not_longer() {
+    let folder = Folder::new();
+    let concluded = |uid: &str, wall: i64| Record::Concluded {
+        uid: uid.to_owned(),
+        wall: Wall(wall),
+        record: format!("{{\"of\":\"{uid}\"}}"),
+    };
+    let (journal, _) = folder.open().await;
+    assert!(journal.take_concluded().is_empty());
+    for uid in ["a", "b", "c"] {
+        drop(journal.append(adopted(uid)));
+    }
+    drop(journal.append(concluded("a", 1)));
+    drop(journal.append(adopted("a")));
+    drop(journal.append(concluded("b", 2)));
+    drop(journal.append(Record::Stored { uid: "b".to_owned(), wall: Wall(1) }));
+    drop(journal.append(concluded("c", 3)));
+    journal.append(Record::Stored { uid: "c".to_owned(), wall: Wall(3) }).await.unwrap();
+    drop(journal);
+    let (journal, lives) = folder.open().await;
+    assert_eq!(lives.iter().map(|life| &*life.uid).collect::<Vec<_>>(), ["a"], "it lives again");
+    let left = journal.take_concluded();
+    let left: Vec<_> = left.iter().map(|it| (&*it.uid, it.wall.0, &*it.record)).collect();
+    assert_eq!(left, [("a", 1, "{\"of\":\"a\"}"), ("b", 2, "{\"of\":\"b\"}")]);
+    assert!(journal.take_concluded().is_empty(), "it is answered once");
+    drop(journal);
+    let (journal, _) = folder.open().await;
+    assert_eq!(journal.take_concluded().len(), 2, "nobody has stored them yet");
 }

@@ -6,6 +6,7 @@ mod churn;
 mod crash;
 mod ends;
 mod points;
+mod records;
 mod shutdown;
 mod statics;
 mod storm;
