@@ -37,6 +37,10 @@ pub enum Flaw {
     LeavesHookRunning,
     /// A KILL that could not be sent is not told to the rules.
     DropsKillFailure,
+    /// A start or a hook whose answer is lost counts as one that was refused.
+    TakesSilenceForNo,
+    /// A hook that could not be cut off is left alone.
+    CancelsHookOnce,
 }
 
 #[cfg(feature = "flaws")]
