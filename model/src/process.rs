@@ -197,7 +197,7 @@ impl Ending {
     pub fn outcome(self) -> HookOutcome {
         match self {
             Self::Well => HookOutcome::Succeeded,
-            Self::Failed => HookOutcome::Failed { message: String::new() },
+            Self::Failed => HookOutcome::failed(""),
             Self::Cancelled => HookOutcome::Cancelled,
         }
     }

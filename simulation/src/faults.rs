@@ -83,6 +83,14 @@ impl Fault {
         }
     }
 
+    /// Whether this verb of the runtime goes wrong by it.
+    pub fn is_of(&self, verb: &str) -> bool {
+        match self.seam() {
+            Some(seam) => seam.strip_prefix("runtime.").and_then(|rest| rest.split('/').next()) == Some(verb),
+            None => matches!(self, Self::Away(_)),
+        }
+    }
+
     /// How long things take that it makes slow.
     pub fn ms(&self) -> u64 {
         match self {
@@ -117,9 +125,8 @@ impl Fault {
             |verbs: &[&str], dice: &mut Dice| format!("runtime.{}/{pod}/{}", dice.pick(verbs), 1 + dice.below(2));
         let span = Span { at: 300 + dice.below(5000), ms: 100 + dice.below(2500) };
         match dice.below(8) {
-            // What the agent makes of a start or a hook that was begun without an answer is told in `tests/stories.rs`.
-            0 | 1 => Self::Lost(seam(&verbs[..5], dice)),
-            2 | 3 => Self::Refused(seam(&verbs[..7], dice)),
+            0 | 1 => Self::Lost(seam(&verbs, dice)),
+            2 | 3 => Self::Refused(seam(&verbs, dice)),
             4 => Self::Late(seam(&verbs, dice), 200 + dice.below(4000)),
             5 => Self::Away(span),
             // What a full disk of the agent's does to a pod that is removed before it is taken on is told there as well.

@@ -85,7 +85,7 @@ const fn world(flaw: WorldFlaw) -> Planted {
 }
 
 /// Every flaw, with the laws that it breaks: one of them at least.
-pub const ALL: [(Planted, &[Law]); 22] = [
+pub const ALL: [(Planted, &[Law]); 24] = [
     (agent(Flaw::ActsBeforeRecord), &[Law::NobodyIsStoppedUnasked]),
     (agent(Flaw::AsksNobody), &[Law::StatusIsTrue]),
     (agent(Flaw::DeletesWithoutStatus), &[Law::ExitsAreShown]),
@@ -103,6 +103,8 @@ pub const ALL: [(Planted, &[Law]); 22] = [
     (agent(Flaw::LeavesHookRunning), &[Law::HookEndsWithItsTime]),
     (agent(Flaw::DropsKillFailure), &[Law::AllEndsWell, Law::NobodyOutlivesItsDeadline]),
     (agent(Flaw::ForgetsRecord), &[Law::OneRecordPerEnd]),
+    (agent(Flaw::TakesSilenceForNo), &[Law::HookBeforeSignal, Law::RemovedWhenEmpty, Law::ExitsAreShown]),
+    (agent(Flaw::CancelsHookOnce), &[Law::HookEndsWithItsTime]),
     (world(WorldFlaw::SyncsNoStore), &[Law::NoWriteIsLost, Law::TheNodeWorks]),
     (world(WorldFlaw::SyncsNoJournal), &[Law::ExitsAreShown, Law::StatusIsTrue, Law::TheNodeWorks]),
     (world(WorldFlaw::SyncsNoFolder), &[Law::NoWriteIsLost]),

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::faults::Fault;
 use crate::machine::plan_name;
 use crate::scenario::{ContainerPlan, Deed, HookPlan, PodPlan, Profile, Restart, Role, Scenario, Script};
 use crate::trace::{Run, Shown, TraceEvent, TraceLine};
@@ -259,8 +260,8 @@ struct Fold<'a> {
     /// How often the file of a static pod was changed, and when.
     edits: BTreeMap<String, Vec<u64>>,
     forced: BTreeSet<String>,
-    /// Pods for which something went wrong in the runtime.
-    hampered: BTreeSet<String>,
+    /// What went wrong in the runtime for each pod.
+    faults: BTreeMap<String, Vec<Fault>>,
     /// Pods that a user deleted.
     asked: BTreeSet<String>,
     power_lost: bool,
@@ -282,7 +283,7 @@ pub fn check(scenario: &Scenario, trace: &[TraceLine]) -> Vec<Broken> {
         shutdown: None,
         edits: BTreeMap::new(),
         forced: BTreeSet::new(),
-        hampered: BTreeSet::new(),
+        faults: BTreeMap::new(),
         asked: BTreeSet::new(),
         power_lost: false,
         silent: BTreeMap::new(),
@@ -315,6 +316,28 @@ impl Fold<'_> {
         self.plan(who)?.containers.iter().find(|plan| plan.name == run.container)
     }
 
+    /// Whether this verb went wrong for a pod.
+    fn met(&self, who: &str, verb: &str) -> bool {
+        self.faults.get(who).into_iter().flatten().any(|fault| fault.is_of(verb))
+    }
+
+    /// Whether the runtime said of a hook of this pod that it does not begin it: then it has failed.
+    fn refuses_hooks(&self, who: &str) -> bool {
+        let mut faults = self.faults.get(who).into_iter().flatten();
+        faults.any(|fault| matches!(fault, Fault::Refused(_)) && fault.is_of("run_hook"))
+    }
+
+    /// Whether a pod that is to stay may be over because of its runtime: a container whose hook failed is stopped.
+    fn lost_for_good(&self, who: &str) -> bool {
+        self.refuses_hooks(who) && self.plan(who).is_some_and(|plan| plan.restart != Restart::Always)
+    }
+
+    /// How long it takes until a hook is cut off that could not be at once.
+    fn hook_is_cut_off_within(&self, who: &str) -> u64 {
+        let faults = self.faults.get(who).into_iter().flatten();
+        faults.filter(|fault| fault.is_of("cancel_hook")).map(|fault| 500 + fault.ms()).sum()
+    }
+
     fn run(&mut self, who: &str, run: &Run) -> &mut RunFacts {
         self.pods.entry(who.to_owned()).or_default().runs.entry(run.clone()).or_default()
     }
@@ -331,8 +354,7 @@ impl Fold<'_> {
         if let (Some(live), Some(started)) = (self.container(who, run).and_then(|it| it.live_ms), facts.started) {
             earliest.push(ms(started + live) + grace);
         }
-        // A hook that the runtime does not begin has failed.
-        let no_post = self.hampered.contains(who) && self.container(who, run).is_some_and(|it| it.post_start.is_some());
+        let no_post = self.refuses_hooks(who) && self.container(who, run).is_some_and(|it| it.post_start.is_some());
         if facts.post_failed || no_post {
             earliest.extend(facts.started.map(|at| ms(at) + grace));
         }
@@ -411,7 +433,10 @@ impl Fold<'_> {
                 self.run(who, run).exit = Some((at, WITH_THE_POWER));
                 self.pods.entry(who.to_owned()).or_default().last_exit = Some(at);
             }
-            TraceEvent::Fault(_) => _ = self.hampered.insert(who.to_owned()),
+            TraceEvent::Fault(words) => {
+                let words: Vec<&str> = words.split_whitespace().collect();
+                self.faults.entry(who.to_owned()).or_default().extend(Fault::read(&words));
+            }
             TraceEvent::User(_) => self.user(at, who, line),
             TraceEvent::Request(_) => self.served = true,
             TraceEvent::Heard => _ = self.pods.entry(who.to_owned()).or_default().heard.get_or_insert(at),
@@ -466,13 +491,13 @@ impl Fold<'_> {
                 let life = self.life;
                 let same = self.run(who, run).signal.is_some_and(|(_, asked)| asked == life);
                 // So does one that heard no answer.
-                if same && self.scenario.stumble.is_none() && !self.hampered.contains(who) {
+                if same && self.scenario.stumble.is_none() && !self.met(who, "stop") {
                     self.breaks(Law::SignalOnce, at, who, format!("{run} was asked twice by one agent"));
                 }
             }
             TraceEvent::Kill(run) => self.kill(at, who, run),
             TraceEvent::Exit(run, code) => {
-                let limit = 100 + slack(self.scenario, 10);
+                let limit = 100 + 10 * self.scenario.profile.hop() + self.hook_is_cut_off_within(who);
                 let facts = self.run(who, run);
                 let leaks = matches!(facts.pre_stop, Some((_, None)));
                 if leaks && facts.signal.is_some_and(|(signal, _)| at > signal + limit) {
@@ -664,8 +689,7 @@ impl Fold<'_> {
         let asked = self.asked_at(who, run);
         match plan.and_then(|plan| plan.pre_stop) {
             Some(HookPlan::Takes(_) | HookPlan::Fails(_) | HookPlan::Never) if early && !post_failed => match hook {
-                // One that the runtime does not begin has failed.
-                None if self.hampered.contains(who) => {}
+                None if self.refuses_hooks(who) => {}
                 None => self.breaks(Law::HookBeforeSignal, at, who, format!("the hook of {run} was not run")),
                 Some((_, None)) => self.breaks(Law::HookBeforeSignal, at, who, format!("the hook of {run} still runs")),
                 Some((_, Some(_))) => {}
@@ -713,7 +737,7 @@ impl Fold<'_> {
             self.breaks(Law::KillAtTheDeadline, at, who, format!("{run} had time until {earliest}"));
         }
         // A runtime that does not send it holds up nobody's end.
-        let hampered = self.hampered.contains(who);
+        let hampered = self.met(who, "stop");
         match self.run(who, run).signal {
             _ if hampered => {}
             None => self.breaks(Law::NoticeBeforeKill, at, who, format!("{run} had no stop signal")),
@@ -791,7 +815,7 @@ impl Fold<'_> {
                         stays && it.refusals == 0 && it.role == Role::Main
                     };
                     let inits = plan.containers.iter().any(|it| it.role == Role::Init);
-                    let over = of.iter().any(|(who, _)| self.mains_over(who).is_some() || self.hampered.contains(*who));
+                    let over = of.iter().any(|(who, _)| self.mains_over(who).is_some() || self.lost_for_good(who));
                     for container in plan.containers.iter().filter(steady).filter(|_| !over && !inits) {
                         let runs = of.iter().flat_map(|(_, pod)| &pod.runs);
                         let mut alive = runs.filter(|(run, facts)| run.container == container.name && facts.is_alive());

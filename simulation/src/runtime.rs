@@ -34,13 +34,15 @@ impl FakeRuntime {
     async fn verb<T>(&self, place: &str, who: &str, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let seam = self.life.seam(place, who).await;
         let fault = self.life.fault(&seam, who);
-        if let Some(Fault::Refused(_) | Fault::Away(_)) = fault {
-            return Err(not_here("the runtime is away"));
+        match fault {
+            Some(Fault::Refused(_)) => return Err(not_here("the runtime cannot do that now")),
+            Some(Fault::Away(_)) => return Err(unanswered("the runtime is away")),
+            Some(Fault::Lost(_) | Fault::Late(..) | Fault::Full(..)) | None => {}
         }
         let answer = work.await;
         self.life.seam(&format!("{place}.answered"), who).await;
         match fault {
-            Some(Fault::Lost(_)) => return Err(not_here("the answer is lost")),
+            Some(Fault::Lost(_)) => return Err(unanswered("the answer is lost")),
             Some(Fault::Late(_, ms)) => tokio::time::sleep(Duration::from_millis(ms)).await,
             Some(Fault::Refused(_) | Fault::Away(_) | Fault::Full(..)) | None => {}
         }
@@ -50,6 +52,10 @@ impl FakeRuntime {
 
 fn no_sandbox(pod: &PodUid) -> RuntimeError {
     RuntimeError::NoSandbox { pod: pod.0.clone() }
+}
+
+fn unanswered(doing: &str) -> RuntimeError {
+    RuntimeError::Unanswered { doing: doing.to_owned(), source: "nobody answered".into() }
 }
 
 fn not_here(doing: &str) -> RuntimeError {

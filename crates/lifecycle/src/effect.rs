@@ -3,6 +3,7 @@
 //! After a restart of the agent, what was not answered and is not known to the runtime is asked for again. An effect
 //! may therefore be asked for twice, and doing it twice must come to the same as doing it once.
 
+use alloc::format;
 use alloc::string::String;
 
 use crate::{ContainerName, Cut, HookKind, Instance, Moment, Signal};
@@ -85,6 +86,15 @@ impl Event {
     /// Something about a container that someone may want to look at.
     pub(crate) fn warning(container: &ContainerName, reason: &str, message: String) -> Self {
         Self { container: Some(container.clone()), kind: EventKind::Warning, reason: reason.into(), message }
+    }
+    /// A hook failed: why, without anything that it wrote, for events are read by many.
+    pub(crate) fn hook_failed(container: &ContainerName, kind: HookKind, why: &str) -> Self {
+        let (reason, hook) = match kind {
+            HookKind::PreStop => ("FailedPreStopHook", "PreStopHook"),
+            HookKind::PostStart => ("FailedPostStartHook", "PostStartHook"),
+        };
+        let message = if why.is_empty() { format!("{hook} failed") } else { format!("{hook} failed: {why}") };
+        Self::warning(container, reason, message)
     }
     /// Something about the whole pod that is as it should be.
     pub fn pod_normal(reason: &str, message: String) -> Self {

@@ -117,10 +117,18 @@ pub enum HookKind {
 pub enum HookOutcome {
     /// It did what it was for.
     Succeeded,
-    /// It could not be run, or said no.
-    Failed { message: String },
+    /// It could not be run, or said no: why, in words that anybody may read, and the end of what it wrote, which may hold
+    /// secrets.
+    Failed { message: String, output: Option<String> },
     /// We ended it, because its time or its container was over.
     Cancelled,
+}
+
+impl HookOutcome {
+    /// A failure of a hook that wrote nothing.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::Failed { message: message.into(), output: None }
+    }
 }
 
 /// What became of a signal.

@@ -15,18 +15,18 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{Effect, Input, Instance, Moment, PodWorker, Probe, TrafficNews, Wall};
+use lifecycle::{Effect, HookOutcome, Input, Instance, Moment, PodWorker, Probe, TrafficNews, Wall};
 use runtime_api::Runtime;
 use supervision::Backoff;
 use timeline::{Appended, Clock, Journal, JournalError, Record};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tracing::{Instrument, debug, error, info, info_span, trace};
+use tracing::{Instrument, debug, error, info, info_span, trace, warn};
 
 pub use self::inbox::{Answers, Grant, INBOX, Told};
 use self::manifest_keeper::{Kept, ManifestKeeper};
 use self::sighting::{News, Sightings, is_denied};
-use crate::effects::{EffectExecutor, EndedRun};
+use crate::effects::{EffectExecutor, EndedRun, hook_name};
 use crate::flaws::{self, Flaw};
 use crate::record::{Leaving, PodFact, RecordKeeper};
 use crate::terminations::{PendingRecord, TerminationStory};
@@ -477,7 +477,9 @@ impl<R: Runtime> Driver<R> {
         // Whether it has come up is asked once: were that forgotten, a container that serves could be killed for an answer
         // that it need not give any more.
         let has_come_up = matches!(input, Input::ProbeChanged { probe: Probe::Startup, passing: true, .. });
-        let waits = has_come_up || effects.iter().any(acts_on_the_world);
+        // How a run ended is shown as soon as it is told, and must not become another end by a loss of power.
+        let has_ended = matches!(input, Input::Exited { .. });
+        let waits = has_come_up || has_ended || effects.iter().any(acts_on_the_world);
         if waits && !flaws::has(Flaw::ActsBeforeRecord) {
             written.await?;
             return Ok(None);
@@ -490,6 +492,9 @@ impl<R: Runtime> Driver<R> {
         let deadline = self.worker.deadline();
         if !was_terminating && let Some(deadline) = deadline {
             info!(left = ?deadline.since(now), "leaving");
+        }
+        if let Input::HookFinished { instance, kind, outcome: HookOutcome::Failed { message, .. } } = input {
+            warn!(%instance, hook = hook_name(*kind), why = message, "a hook failed");
         }
         if let Input::Exited { instance, .. } = input {
             let is_last = self.worker.has_ended(&instance.name);

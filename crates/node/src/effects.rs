@@ -120,6 +120,8 @@ pub struct EffectExecutor<R: Runtime> {
     starts: JoinSet<()>,
     /// Hooks that are ours to time or to send; those inside the container belong to the runtime.
     own_hooks: BTreeMap<(Instance, HookKind), AbortHandle>,
+    /// Requests to the runtime to begin a hook.
+    hook_requests: BTreeMap<(Instance, HookKind), AbortHandle>,
     probes: BTreeMap<Instance, probing::Running>,
     /// Keeps volumes up to date once a container runs that may read them.
     refreshing: Option<AbortHandle>,
@@ -174,6 +176,7 @@ impl<R: Runtime> EffectExecutor<R> {
             pulls: BTreeMap::new(),
             starts: JoinSet::new(),
             own_hooks: BTreeMap::new(),
+            hook_requests: BTreeMap::new(),
             probes: BTreeMap::new(),
             refreshing: None,
         }

@@ -39,6 +39,10 @@ pub enum Flaw {
     DropsKillFailure,
     /// The record of a pod's end is given up when the pod is forgotten.
     ForgetsRecord,
+    /// A start or a hook whose answer is lost counts as one that was refused.
+    TakesSilenceForNo,
+    /// A hook that could not be cut off is left alone.
+    CancelsHookOnce,
 }
 
 #[cfg(feature = "flaws")]

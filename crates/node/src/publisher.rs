@@ -376,9 +376,7 @@ impl Writer {
     /// Sees to it that there is a mirror to write to. False if the API has no place for one.
     async fn reflect(&mut self) -> kube::Result<bool> {
         let pod = self.record.pod();
-        // Until there is one, ours is the UID of the pod itself.
-        let had_one = pod.metadata.uid.as_ref() != Some(&self.uid);
-        let Some(mirror) = mirror::ensure(&self.client, &pod, &self.node, had_one).await? else { return Ok(false) };
+        let Some(mirror) = mirror::ensure(&self.client, &pod, &self.node).await? else { return Ok(false) };
         let uid = mirror.metadata.uid.unwrap_or_default();
         if uid != self.uid {
             (self.uid, self.last) = (uid, None);

@@ -21,6 +21,10 @@ pub enum RuntimeError {
     /// The program could not be started: the kernel's answer, in words that name the program.
     #[error("{message}")]
     Start { message: String },
+    /// It was asked and did not answer: what was asked for may have been done, may yet be done, or may never be. Whoever has to
+    /// know asks again, which does nothing twice.
+    #[error("{doing}")]
+    Unanswered { doing: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// Anything else that the system refused.
     #[error("{doing}")]
     System { doing: String, source: Box<dyn std::error::Error + Send + Sync> },

@@ -2,6 +2,10 @@
 //!
 //! [`Runtime`] is all that every runtime can do. What only some can is a trait of its own behind a question that is answered
 //! with `None` by the others: [`Signals`], [`DurableHooks`], [`ConnectionCounts`].
+//!
+//! An answer can get lost ([`RuntimeError::Unanswered`](crate::RuntimeError::Unanswered)). So every verb may be asked for again and is
+//! done once: a run by its [`ContainerId`], a hook by its run and name. What is asked about one run is done in the order in which it
+//! was asked.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -54,7 +58,7 @@ pub trait Containers: Send + Sync + 'static {
     /// Asks the container's first process to stop, with the signal that its container is stopped with; asked a second time,
     /// it is not sent again. A runtime that was told the signal when it made the container sends that one.
     fn stop(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> impl Future<Output = Result<Delivery>> + Send;
-    /// Kills everything in the container, what escaped its first process included.
+    /// Kills everything in the container, what escaped its first process included, and what is still on its way into it.
     fn kill(&self, pod: &PodUid, id: &ContainerId) -> impl Future<Output = Result<()>> + Send;
     /// The log file of a run (CRI format: `TIME STREAM F|P LINE`); may not exist yet. Full ones are beside it, by the
     /// same name with a growing number behind.
@@ -127,7 +131,7 @@ pub trait DurableHooks: Send + Sync + 'static {
         hook: &str,
         command: &[String],
     ) -> impl Future<Output = Result<()>> + Send;
-    /// Ends a hook that still runs.
+    /// Ends a hook that still runs. One that was not begun never will be.
     fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> impl Future<Output = Result<()>> + Send;
 }
 

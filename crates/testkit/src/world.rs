@@ -194,7 +194,7 @@ impl World {
         for kind in [HookKind::PreStop, HookKind::PostStart] {
             if let Some(outcome @ None) = self.hooks.get_mut(&(instance.clone(), kind)) {
                 // It dies with its container, and says so a little too late for anybody to care.
-                let died = HookOutcome::Failed { message: "killed".into() };
+                let died = HookOutcome::failed("killed");
                 *outcome = Some(died.clone());
                 self.schedule(Duration::ZERO, Happening::Answer(hook_finished(&instance, kind, died)));
             }
@@ -323,7 +323,7 @@ impl World {
             HookKind::PreStop => actor.pre_stop,
             HookKind::PostStart => actor.post_start,
         };
-        let failed = HookOutcome::Failed { message: "exit 1".into() };
+        let failed = HookOutcome::Failed { message: "exit 1".into(), output: Some("secret".into()) };
         let ends = |outcome| Happening::HookEnds(instance.clone(), kind, outcome);
         match script {
             HookScript::Takes(after) => self.schedule(after, ends(HookOutcome::Succeeded)),

@@ -177,7 +177,8 @@ fn hook_word(kind: HookKind) -> &'static str {
 fn outcome_text(outcome: &HookOutcome) -> String {
     match outcome {
         HookOutcome::Succeeded => "succeeded".to_owned(),
-        HookOutcome::Failed { message } => format!("failed: {message}"),
+        HookOutcome::Failed { message, output: None } => format!("failed: {message}"),
+        HookOutcome::Failed { message, output: Some(output) } => format!("failed: {message}: {output}"),
         HookOutcome::Cancelled => "was ended".to_owned(),
     }
 }

@@ -20,6 +20,7 @@ mod downward;
 mod ephemeral;
 mod handler;
 mod resize;
+mod restart;
 mod scheduling;
 mod security;
 pub(crate) mod surge;

@@ -213,7 +213,7 @@ impl World {
         };
         let (after, outcome) = match run {
             HookRun::Takes(length) => (length, HookOutcome::Succeeded),
-            HookRun::Fails => (Duration::ZERO, HookOutcome::Failed { message: String::new() }),
+            HookRun::Fails => (Duration::ZERO, HookOutcome::failed("")),
             HookRun::Hangs => return,
             // It goes down with its container.
             HookRun::EndsProgram { exits, .. } => {

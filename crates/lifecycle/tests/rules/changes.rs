@@ -410,7 +410,7 @@ fn hooks_of_every_kind_run_on_mains_and_sidecars() {
         .when_deleted(secs(30))
         .told()
         .then_at(secs(1), "TERM to app")
-        .then_events(1, "FailedPreStopHook", "PreStopHook failed");
+        .then_events(1, "FailedPreStopHook", "PreStopHook failed: exit 1");
 }
 
 /// [NT-73]: a sleep that is cancelled before its end is given up, not slept.

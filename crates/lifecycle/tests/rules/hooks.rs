@@ -55,7 +55,7 @@ fn a_failing_hook_does_not_prevent_the_stop() {
         .pre_stop(Hook::Exec, HookScript::FailsAfter(millis(300)))
         .when_deleted(secs(30))
         .told()
-        .then_events(1, "FailedPreStopHook", "PreStopHook failed")
+        .then_events(1, "FailedPreStopHook", "PreStopHook failed: exit 1")
         .then_at(millis(300), "TERM to app")
         .then_finished_by(millis(1_310));
 }
@@ -157,18 +157,19 @@ fn a_failed_post_start_ends_the_container() {
         .then_at(secs(1), "run preStop of app")
         .then_at(secs(3), "TERM to app")
         .then_at(secs(4), "start app#1")
-        .then_events(2, "FailedPostStartHook", "PostStartHook failed")
+        .then_events(2, "FailedPostStartHook", "PostStartHook failed: exit 1")
         .then_events(2, "Killing", "FailedPostStartHook")
         .then_events(1, "BackOff", "Back-off restarting failed container app in pod web_default(uid-1)")
         .then_status_at(millis(8_500), |status| {
-            assert_eq!(waits_for(&status.containers[0].state), ("PostStartHookError", Some("exit 1")));
+            assert_eq!(waits_for(&status.containers[0].state), ("PostStartHookError", Some("exit 1: secret")));
         });
 }
 
 /// What a failed postStart hook said is shown as itself, then as the back-off that it leads to.
 #[test]
 fn a_post_start_that_fails_again_backs_off() {
-    let message = "back-off 10s restarting failed container=app pod=web_default(uid-1): PostStartHookError: exit 1";
+    let message =
+        "back-off 10s restarting failed container=app pod=web_default(uid-1): PostStartHookError: exit 1: secret";
     given_pod()
         .container("app", exits_on_term(secs(0)))
         .post_start(Hook::Exec, HookScript::FailsAfter(secs(1)))
@@ -177,7 +178,7 @@ fn a_post_start_that_fails_again_backs_off() {
         .told()
         .then_at(secs(1), "start app#1")
         .then_status_at(millis(2_500), |status| {
-            assert_eq!(waits_for(&status.containers[0].state), ("PostStartHookError", Some("exit 1")));
+            assert_eq!(waits_for(&status.containers[0].state), ("PostStartHookError", Some("exit 1: secret")));
         })
         .then_status_at(millis(3_500), |status| {
             assert_eq!(waits_for(&status.containers[0].state), ("CrashLoopBackOff", Some(message)));

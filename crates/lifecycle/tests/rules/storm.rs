@@ -175,8 +175,7 @@ fn any_input(dice: &mut Dice, names: &[ContainerName]) -> Input {
         Instance { name: dice.pick(names), attempt: u32::try_from(dice.below(3) * dice.below(2)).expect("small") };
     let kind = dice.pick(&[HookKind::PreStop, HookKind::PostStart]);
     let message = || "said so".to_owned();
-    let outcome =
-        dice.pick(&[HookOutcome::Succeeded, HookOutcome::Failed { message: message() }, HookOutcome::Cancelled]);
+    let outcome = dice.pick(&[HookOutcome::Succeeded, HookOutcome::failed(message()), HookOutcome::Cancelled]);
     let exit = Exit {
         code: dice.pick(&[0, 1, 137]),
         signal: None,

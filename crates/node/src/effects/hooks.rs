@@ -7,7 +7,7 @@ use runtime_api::{DurableHooks as _, Runtime};
 
 use supervision::error_chain;
 
-use super::breaking::{asked, caught};
+use super::breaking::{answered, asked, caught, done};
 use super::{EffectExecutor, PodContext, container_id, hook_name};
 use crate::flaws::{self, Flaw};
 use crate::probing;
@@ -21,7 +21,9 @@ impl<R: Runtime> EffectExecutor<R> {
         match handler.as_ref().map(hook_of) {
             Some(Hook::Exec | Hook::ExecSleep(_)) => {
                 let command = handler.and_then(|h| h.exec?.command).unwrap_or_default();
-                self.tasks.spawn(async move { context.exec_hook(instance, kind, command).await });
+                let task = self.tasks.spawn(async move { context.exec_hook(instance, kind, command).await });
+                self.hook_requests.retain(|_, request| !request.is_finished());
+                self.hook_requests.insert(key, task);
             }
             Some(Hook::Sleep(length)) => {
                 let task = self.tasks.spawn(async move {
@@ -35,7 +37,7 @@ impl<R: Runtime> EffectExecutor<R> {
                 self.own_hooks.insert(key, task);
             }
             None => {
-                let outcome = HookOutcome::Failed { message: "the pod no longer names this hook".to_owned() };
+                let outcome = HookOutcome::failed("the pod no longer names this hook");
                 self.tasks.spawn(async move { context.hook_finished(instance, kind, outcome).await });
             }
         }
@@ -43,19 +45,28 @@ impl<R: Runtime> EffectExecutor<R> {
 
     pub(super) fn cancel_hook(&mut self, instance: Instance, kind: HookKind) {
         let context = self.context.clone();
-        let own = self.own_hooks.remove(&(instance.clone(), kind));
+        let key = (instance.clone(), kind);
+        // Nothing is asked for any more that is to end.
+        if let Some(request) = self.hook_requests.remove(&key) {
+            request.abort();
+        }
+        let own = self.own_hooks.remove(&key);
         self.tasks.spawn(async move {
             if let Some(task) = own {
                 task.abort();
                 return context.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
             let id = container_id(&instance);
-            let asked = match context.tools.runtime.durable_hooks() {
+            let is_cancelled = match context.tools.runtime.durable_hooks() {
                 Some(_) if flaws::has(Flaw::LeavesHookRunning) => false,
-                Some(hooks) => caught(hooks.cancel_hook(&context.uid, &id, hook_name(kind))).await.is_ok(),
+                Some(hooks) if flaws::has(Flaw::CancelsHookOnce) => {
+                    caught(hooks.cancel_hook(&context.uid, &id, hook_name(kind))).await.is_ok()
+                }
+                // One that is not cut off would go on beside the stop signal.
+                Some(hooks) => done(&instance, || hooks.cancel_hook(&context.uid, &id, hook_name(kind))).await.is_ok(),
                 None => false,
             };
-            if !asked {
+            if !is_cancelled {
                 // Nobody is left to run it, so it does not run.
                 context.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
@@ -82,13 +93,17 @@ impl<R: Runtime> PodContext<R> {
         let id = container_id(&instance);
         let asked = match self.tools.runtime.durable_hooks() {
             Some(hooks) => {
-                let asking = hooks.run_hook(&self.uid, &id, hook_name(kind), &command);
-                caught(asking).await.map_err(|error| error_chain(&error))
+                let ask = || hooks.run_hook(&self.uid, &id, hook_name(kind), &command);
+                let asked = match flaws::has(Flaw::TakesSilenceForNo) {
+                    true => caught(ask()).await,
+                    false => answered(&instance, ask).await,
+                };
+                asked.map_err(|error| error_chain(&error))
             }
             None => Err("this container runtime cannot run hooks".to_owned()),
         };
         if let Err(message) = asked {
-            self.hook_finished(instance, kind, HookOutcome::Failed { message }).await;
+            self.hook_finished(instance, kind, HookOutcome::failed(message)).await;
         }
     }
 
@@ -97,7 +112,7 @@ impl<R: Runtime> PodContext<R> {
         let container = find_container(&pod, &instance.name.0);
         let pod_ip = self.record.get().pod_ip.clone().unwrap_or_else(|| self.tools.host_ip.clone());
         let outcome = match handler.and_then(|h| h.http_get).zip(container) {
-            None => HookOutcome::Failed { message: "invalid handler".to_owned() },
+            None => HookOutcome::failed("invalid handler"),
             Some((get, container)) => match asked(probing::hook_request(&get, &container, &pod_ip)).await {
                 Ok(remark) => {
                     if let Some(message) = remark {
@@ -105,7 +120,7 @@ impl<R: Runtime> PodContext<R> {
                     }
                     HookOutcome::Succeeded
                 }
-                Err(message) => HookOutcome::Failed { message },
+                Err(message) => HookOutcome::failed(message),
             },
         };
         self.hook_finished(instance, kind, outcome).await;

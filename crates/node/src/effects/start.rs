@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{EventKind, Input, Instance, Wall};
-use runtime_api::{Runtime, RuntimeError, Started};
+use runtime_api::{PodReport, Runtime, RuntimeError, Started};
 use supervision::Panic;
 use supervision::error_chain;
 use tracing::warn;
 
-use super::breaking::PART;
+use super::breaking::{PART, PAUSES, done};
 use super::{PodContext, container_id};
+use crate::flaws::{self, Flaw};
 use crate::record::PodFact;
 use crate::translate::container::{ConfigError, Lookups, container_spec};
 use crate::translate::non_root::may_run_as;
@@ -25,6 +26,13 @@ pub(super) enum NotStarted {
     NoSandbox,
 }
 
+impl NotStarted {
+    /// The pod is asked to leave.
+    fn leaving() -> Self {
+        Self::Refused("CreateContainerError", "the pod is leaving".to_owned())
+    }
+}
+
 impl From<(&'static str, String)> for NotStarted {
     fn from((reason, message): (&'static str, String)) -> Self {
         Self::Refused(reason, message)
@@ -37,7 +45,7 @@ impl<R: Runtime> PodContext<R> {
         tokio::select! {
             variables = self.tools.services.variables(pod) => Ok(variables),
             () = self.leaving() => {
-                Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()))
+                Err(NotStarted::leaving())
             }
         }
     }
@@ -84,12 +92,12 @@ impl<R: Runtime> PodContext<R> {
         if let Err(error) = self.widen().await {
             warn!(uid = %self.uid.0, error, "a pod cannot be given more yet");
         }
-        let mut started = self.start_unless_leaving(&plan(image)?).await?;
+        let mut started = self.start_unless_leaving(instance, &plan(image)?).await?;
         if let Err(RuntimeError::ImageAbsent { .. }) = started {
             // Someone removed it since it was made present.
             let image = self.obtain_unless_leaving(&instance.name).await?;
             let spec = plan((image.id, image.user))?;
-            started = self.start_unless_leaving(&spec).await?;
+            started = self.start_unless_leaving(instance, &spec).await?;
         }
         match started {
             Ok(Started { wall_ms, warnings }) => {
@@ -111,15 +119,57 @@ impl<R: Runtime> PodContext<R> {
         }
     }
 
-    /// The last look before anything is made.
+    /// Starts it after a last look whether the pod is leaving. A start that is not answered may have begun, so it is asked for
+    /// until it is answered; of a pod that is asked to leave meanwhile nothing more is begun.
     pub(super) async fn start_unless_leaving(
         &self,
+        instance: &Instance,
         spec: &runtime_api::ContainerSpec,
     ) -> Result<Result<Started, RuntimeError>, NotStarted> {
-        if self.record.get().is_leaving() {
-            return Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()));
+        let mut pauses = PAUSES.start();
+        let mut may_have_begun = false;
+        while !self.record.get().is_leaving() {
+            match self.tools.runtime.start_container(&self.uid, spec).await {
+                Err(error @ RuntimeError::Unanswered { .. }) if !flaws::has(Flaw::TakesSilenceForNo) => {
+                    let message = format!("Error: {}; asking again", error_chain(&error));
+                    self.emit(Some(&instance.name), EventKind::Warning, "Failed", message);
+                }
+                answer => return Ok(answer),
+            }
+            may_have_begun = true;
+            tokio::select! {
+                () = tokio::time::sleep(pauses.after_failure()) => {}
+                () = self.leaving() => {}
+            }
         }
-        Ok(self.tools.runtime.start_container(&self.uid, spec).await)
+        match may_have_begun {
+            true => self.find_begun(instance, spec).await,
+            false => Err(NotStarted::leaving()),
+        }
+    }
+
+    /// What became of a start that was not answered. It either is seen to have begun or does not begin any more.
+    async fn find_begun(
+        &self,
+        instance: &Instance,
+        spec: &runtime_api::ContainerSpec,
+    ) -> Result<Result<Started, RuntimeError>, NotStarted> {
+        let seen =
+            |report: &PodReport| report.containers.iter().find(|it| it.id == spec.id).map(|it| it.started_wall_ms);
+        for is_ended in [false, true] {
+            let report = self.report().await.filter(|report| report.alive).ok_or(NotStarted::NoSandbox)?;
+            if let Some(wall_ms) = seen(&report) {
+                return Ok(Ok(Started { wall_ms, warnings: Vec::new() }));
+            }
+            if !is_ended {
+                // What is on its way into the container is ended, and nothing else, for nothing of it runs yet.
+                let killed = done(instance, || self.tools.runtime.kill(&self.uid, &spec.id)).await;
+                if let Err(RuntimeError::NoSandbox { .. }) = killed {
+                    return Err(NotStarted::NoSandbox);
+                }
+            }
+        }
+        Err(NotStarted::leaving())
     }
 
     /// What environments refer to; while nobody can be asked, as it was for an earlier start.

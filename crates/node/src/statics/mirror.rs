@@ -15,9 +15,9 @@ use super::HASH;
 /// How long to wait before a mirror that could not be removed is tried again, at first and at most.
 const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(5));
 
-/// How long the name stays free after somebody removed the mirror. Whoever waits for it to go looks for its name, and must
-/// see that nobody has it before the next one does.
-const NAME_STAYS_FREE: Duration = Duration::from_secs(3);
+/// How long the name stays free after somebody asked the mirror to leave. `kubectl delete` looks at the object, then waits until
+/// nobody has its name: it would wait for ever if the next one came in between. Nobody waits for one that was removed at once.
+const NAME_STAYS_FREE: Duration = Duration::from_millis(500);
 
 /// Whether `mirror` shows `pod` and is to stay.
 pub fn shows(mirror: &Pod, pod: &Pod) -> bool {
@@ -25,8 +25,8 @@ pub fn shows(mirror: &Pod, pod: &Pod) -> bool {
 }
 
 /// The mirror of `pod` as the API has it, made if need be. `None` if its name belongs to an ordinary pod. One that was there
-/// (`had_one`) and is not any more, or that somebody asked to leave, comes back after a pause.
-pub async fn ensure(client: &kube::Client, pod: &Pod, node: &str, had_one: bool) -> kube::Result<Option<Pod>> {
+/// and is not any more comes back at once, one that somebody asked to leave after a short pause.
+pub async fn ensure(client: &kube::Client, pod: &Pod, node: &str) -> kube::Result<Option<Pod>> {
     let meta = &pod.metadata;
     let name = meta.name.as_deref().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
@@ -43,7 +43,6 @@ pub async fn ensure(client: &kube::Client, pod: &Pod, node: &str, had_one: bool)
                 tokio::time::sleep(NAME_STAYS_FREE).await;
             }
         }
-        None if had_one => tokio::time::sleep(NAME_STAYS_FREE).await,
         None => {}
     }
     let owner = Api::<Node>::all(client.clone()).get(node).await?;

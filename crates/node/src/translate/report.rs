@@ -55,10 +55,30 @@ pub fn hook_outcome(record: &HookRecord) -> HookOutcome {
     match record {
         HookRecord::Exited { code: 0, .. } => HookOutcome::Succeeded,
         HookRecord::Exited { code, output } => {
-            let output = output.as_ref().map(|output| format!(": {output}")).unwrap_or_default();
-            HookOutcome::Failed { message: format!("it ended with exit code {code}{output}") }
+            let by = code.checked_sub(128).filter(|signal| (1..=64).contains(signal));
+            let by = by.map(|signal| format!(", as after {}", Signal(signal))).unwrap_or_default();
+            HookOutcome::Failed { message: format!("it ended with exit code {code}{by}"), output: output.clone() }
         }
-        HookRecord::Failed { message } => HookOutcome::Failed { message: message.clone() },
+        HookRecord::Failed { message } => HookOutcome::failed(message),
         HookRecord::Cancelled => HookOutcome::Cancelled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hook_that_failed_tells_why_apart_from_what_it_wrote() {
+        let ended = |code, output: Option<&str>| HookRecord::Exited { code, output: output.map(str::to_owned) };
+        let told = |record| match hook_outcome(&record) {
+            HookOutcome::Failed { message, output } => (message, output),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told(ended(3, Some("password"))), ("it ended with exit code 3".into(), Some("password".into())));
+        assert_eq!(told(ended(137, None)), ("it ended with exit code 137, as after SIGKILL".into(), None));
+        assert_eq!(told(ended(255, None)).0, "it ended with exit code 255");
+        assert_eq!(told(HookRecord::Failed { message: "no such file".into() }), ("no such file".into(), None));
+        assert_eq!(hook_outcome(&ended(0, None)), HookOutcome::Succeeded);
     }
 }

@@ -50,7 +50,8 @@ impl Inner {
             self.clone().shim_lost(&pod).await;
             if self.link_of(uid).is_ok() {
                 let why = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-                return Err(system("the pod's shim hung up before it answered")(why.into()));
+                let doing = "the pod's shim hung up before it answered".to_owned();
+                return Err(RuntimeError::Unanswered { doing, source: why.into() });
             }
         }
         if answer == Err(NoAnswer::TooLate) {
@@ -236,7 +237,8 @@ fn unanswered(uid: &PodUid, why: NoAnswer) -> RuntimeError {
         NoAnswer::Gone => RuntimeError::NoSandbox { pod: uid.0.clone() },
         NoAnswer::TooLate => {
             tracing::warn!(uid = %uid.0, "the pod's shim does not answer");
-            system("the pod's shim does not answer")(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
+            let source = std::io::Error::from(std::io::ErrorKind::TimedOut).into();
+            RuntimeError::Unanswered { doing: "the pod's shim does not answer".to_owned(), source }
         }
     }
 }

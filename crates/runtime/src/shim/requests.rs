@@ -265,8 +265,21 @@ impl Shim {
         }
     }
 
+    /// Ends a hook. One that was not begun is recorded as ended: a request to begin it that comes late finds that.
     fn cancel_hook(&mut self, asker: PendingRequest, id: &ContainerId, hook: &str) {
         let mut killed = Ok(());
+        let directory = self.pod.container(id);
+        if self.containers.contains_key(id) && !directory.hook_asked(hook).exists() {
+            spares::make(&directory);
+            let asked = directory.hook_asked(hook);
+            let recorded = records::write(&asked, &[""; 0])
+                .or_else(|error| spares::instead(&directory, Spare::Hook, &asked, &[""; 0], error))
+                .doing(|| "record that the hook is not wanted any more".to_owned());
+            if recorded.is_ok() {
+                self.hook_ended(id, hook, HookRecord::Cancelled);
+            }
+            return self.answer(asker, done(recorded));
+        }
         for child in self.children.values_mut() {
             if let Role::Hook { id: of, hook: name, cancelled } = &mut child.role
                 && (&*of, name.as_str()) == (id, hook)

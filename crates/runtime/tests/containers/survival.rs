@@ -187,6 +187,21 @@ fn a_hook_that_cannot_run_has_failed_and_one_is_not_run_in_a_container_that_ende
     });
 }
 
+/// A request to begin it may be on its way still: what is not wanted any more is not begun by that.
+#[test]
+fn hook_that_was_cancelled_before_it_was_begun_never_is() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        machine.runtime().cancel_hook(&pod, &id, "preStop").await.unwrap();
+        assert_eq!(machine.hook(&pod, "preStop").await, HookRecord::Cancelled);
+        machine.runtime().run_hook(&pod, &id, "preStop", &words(&["touch", "/tmp/begun"])).await.unwrap();
+        assert_eq!(machine.hook(&pod, "preStop").await, HookRecord::Cancelled);
+        assert_eq!(machine.exec(&pod, &id, "[ -e /tmp/begun ]").await.1, 1);
+        machine
+    });
+}
+
 #[test]
 fn pod_of_a_killed_shim_ends_with_an_unseen_exit() {
     on_a_machine(|mut machine| async {
@@ -248,7 +263,7 @@ fn a_shim_that_does_not_answer_protects_nobody_from_being_killed() {
         freeze_shim(&machine, &pod);
         let begun = Instant::now();
         let unheard = machine.runtime().signal(&pod, &id, TERM).await.unwrap_err();
-        assert!(matches!(unheard, RuntimeError::System { .. }), "{unheard:?}");
+        assert!(matches!(unheard, RuntimeError::Unanswered { .. }), "{unheard:?}");
         machine.runtime().kill(&pod, &id).await.unwrap();
         let exit = machine.exit(&pod, &id).await;
         assert_eq!((exit.code, exit.seen), (137, false));

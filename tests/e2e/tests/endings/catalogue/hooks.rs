@@ -102,7 +102,7 @@ async fn a_failing_hook_does_not_prevent_the_stop(stage: &Stage) -> Result<()> {
     pod.gone().await?.was("Succeeded", &[("app", 0, "Completed")])?;
     pod.said_only(&["app up", "app hook", "app TERM"])?;
     let told = stage.told("fails", "FailedPreStopHook").await?;
-    ensure!(told == "PreStopHook failed", "{told}");
+    ensure!(told == "PreStopHook failed: it ended with exit code 1", "{told}");
     Ok(())
 }
 
@@ -123,6 +123,8 @@ async fn a_request_that_is_refused_is_a_failure_and_a_bad_answer_is_none(stage: 
     let about = ["get", "events", selector, "-o", "jsonpath={.items[*].involvedObject.fieldPath}"];
     let about = stage.kubectl(&about).await?;
     ensure!(about == "spec.containers{refused}", "{about}");
+    let told = stage.told("answers", "FailedPreStopHook").await?;
+    ensure!(told.starts_with("PreStopHook failed: ") && told.to_lowercase().contains("connection refused"), "{told}");
     Ok(())
 }
 
@@ -154,7 +156,8 @@ async fn a_hook_by_tcp_always_fails(stage: &Stage) -> Result<()> {
     let mut pod = stage.pod("by-tcp")?.main("app", POLITE).hook("preStop", handler).run().await?;
     pod.delete(&[]).await?;
     pod.gone().await?.was("Succeeded", &[("app", 0, "Completed")])?;
-    stage.told("by-tcp", "FailedPreStopHook").await?;
+    let told = stage.told("by-tcp", "FailedPreStopHook").await?;
+    ensure!(told == "PreStopHook failed: invalid handler", "{told}");
     let nothing = stage.pod("no-handler")?.main("app", POLITE).hook("preStop", json!({}));
     let refused = stage.apply(nothing.manifest()).await.map_err(|error| format!("{error:#}"));
     ensure!(refused.as_ref().is_err_and(|why| why.contains("must specify a handler type")), "{refused:?}");
