@@ -12,7 +12,7 @@ use store::{Expect, Key, Step, WriteError};
 use crate::create::{self, Creation};
 use crate::request::key;
 use crate::state::{State, write_failure};
-use crate::{namespaces, own_service, rbac};
+use crate::{namespaces, own_service, rbac, service_cidr};
 
 /// Recorded as the writer of what the server makes by itself.
 pub(crate) const MANAGER: &str = "adieu";
@@ -22,6 +22,7 @@ pub(crate) async fn run(state: &State) -> Result<(), Status> {
     survive(priority_classes(state).await)?;
     survive(storage_class(state).await)?;
     survive(rbac::bootstrap(state).await)?;
+    survive(service_cidr::restore(state).await)?;
     survive(own_service::restore(state).await)
 }
 

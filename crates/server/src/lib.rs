@@ -63,6 +63,7 @@ mod reviews;
 mod scale;
 mod serve;
 mod service;
+mod service_cidr;
 mod socket;
 mod state;
 mod table;
@@ -167,6 +168,7 @@ impl Server {
         background("quotas", &state, &stop, quotas::keep);
         background("rbac", &state, &stop, rbac::aggregate::keep);
         background("own-service", &state, &stop, own_service::keep);
+        background("service-cidr", &state, &stop, service_cidr::keep);
         background("dns-service", &state, &stop, dns_service::keep);
         background("account-secrets", &state, &stop, account_secrets::keep);
         background("protection", &state, &stop, protection::keep);

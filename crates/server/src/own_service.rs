@@ -191,7 +191,7 @@ fn is_right(found: &Object, wanted: &Value) -> bool {
 }
 
 /// What is deleted in between is told as well, and made anew then.
-fn unless_gone(changed: Result<Outcome, Status>) -> Result<(), Status> {
+pub(crate) fn unless_gone(changed: Result<Outcome, Status>) -> Result<(), Status> {
     match changed {
         Err(status) if status.code == 404 => Ok(()),
         changed => changed.map(|_| ()),

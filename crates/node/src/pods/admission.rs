@@ -5,7 +5,7 @@
 //! [`super::admission_queue`].
 
 use api::placement::{self, NOT_WANTED};
-use api::pod::{self, QosClass, Taint};
+use api::pod::{self, HostPort, QosClass, Taint};
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::Pressure;
 use lifecycle::shutdown::REJECTION;
@@ -15,6 +15,9 @@ use super::placement::Placed;
 use crate::heartbeat::Health;
 use crate::node_resources::{self, NodeResources, PreemptionCandidate, ResourceShortage};
 use crate::sysctls::{AllowedSysctls, FORBIDDEN};
+
+/// Why a pod cannot have the ports that it asks for, in the scheduler's words.
+const PORT_TAKEN: &str = "node(s) didn't have free ports for the requested pod ports";
 
 /// What a pod takes of the node, and how much it matters there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,10 +40,12 @@ impl Claim {
 }
 
 /// A pod that holds resources of the node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Holder<'a> {
     pub(super) uid: &'a str,
     pub(super) claim: Claim,
+    /// The ports of the node that are its own.
+    pub(super) host_ports: Vec<HostPort>,
     /// It is on its way out: what it holds will be free.
     pub(super) is_leaving: bool,
 }
@@ -89,6 +94,19 @@ pub(super) enum WaitFor {
     Placement,
     /// Terminating pods: it fits when they are gone.
     Resources(ResourceShortage),
+    /// A terminating pod that has this port of the node.
+    HostPort(u16),
+}
+
+impl WaitFor {
+    /// What it lacks until then, for people; nothing of a wait that is about to end.
+    pub(super) fn message(&self) -> Option<String> {
+        match self {
+            Self::Placement => None,
+            Self::Resources(missing) => Some(missing.reason_and_message().1),
+            Self::HostPort(port) => Some(format!("host port {port} is another pod's")),
+        }
+    }
 }
 
 /// Decides about a pod that has not begun.
@@ -100,7 +118,7 @@ pub(super) fn decide(node: &NodeSnapshot<'_>, applicant: &Applicant<'_>) -> Deci
         Mode::Open => {}
     }
     let refused = if applicant.is_queued { None } else { check_conditions(node, applicant) };
-    refused.unwrap_or_else(|| check_resources(node, applicant))
+    refused.or_else(|| check_host_ports(node, applicant.pod)).unwrap_or_else(|| check_resources(node, applicant))
 }
 
 fn reject(reason: &str, message: String) -> Decision {
@@ -142,6 +160,23 @@ fn check_pressure(health: Health, pod: &Pod) -> Option<Decision> {
     let named: Vec<&str> = conditions.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
     let message = || format!("The node had condition: [{}]. ", named.join(" "));
     (!named.is_empty()).then(|| reject("Evicted", message()))
+}
+
+/// Rejects a pod that asks for a port of the node that a pod has that stays; one that leaves is waited for. The scheduler asks the same
+/// beforehand, but not of pods that name their node, and not of files.
+fn check_host_ports(node: &NodeSnapshot<'_>, pod: &Pod) -> Option<Decision> {
+    let taken_from = |holder: &Holder<'_>| {
+        pod::host_ports(pod).find(|own| holder.host_ports.iter().any(|other| own.collides(other))).map(|own| own.port)
+    };
+    let mut waits = None;
+    for holder in &node.holders {
+        match taken_from(holder) {
+            Some(port) if holder.is_leaving => waits = Some(Decision::Wait(WaitFor::HostPort(port))),
+            Some(_) => return Some(reject("NodePorts", format!("Predicate NodePorts failed: {PORT_TAKEN}"))),
+            None => {}
+        }
+    }
+    waits
 }
 
 /// Whether it fits: at once, when terminating pods are gone, or when a critical pod has preempted others.

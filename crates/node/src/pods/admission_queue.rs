@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use api::pod;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, Input, KillCause};
 use runtime_api::Runtime;
@@ -15,7 +16,7 @@ use tracing::{debug, info};
 use super::admission::{Applicant, Decision, Holder, NodeSnapshot, WaitFor, decide};
 use super::placement::Placed;
 use super::{Handle, LeaveReason, Mode, Pods, Stage};
-use crate::node_resources::{NodeResources, ResourceShortage};
+use crate::node_resources::NodeResources;
 use crate::record::PodRecord;
 
 /// The pods that wait for resources.
@@ -151,9 +152,9 @@ impl<R: Runtime> Pods<R> {
                 self.admission_queue.remove(uid);
                 return self.ask_for_placement(uid, pod);
             }
-            Decision::Wait(WaitFor::Resources(missing)) => return self.report_waiting(uid, pod, &missing),
+            Decision::Wait(wait) => return self.report_waiting(uid, pod, &wait),
             Decision::Preempt { missing, victims } => {
-                self.report_waiting(uid, pod, &missing);
+                self.report_waiting(uid, pod, &WaitFor::Resources(missing));
                 for victim in victims {
                     info!(uid = victim.uid, critical = uid, "preempting a pod for a critical one");
                     let Some(handle) = self.drivers.get_mut(&victim.uid) else { continue };
@@ -182,19 +183,25 @@ impl<R: Runtime> Pods<R> {
             allowed_sysctls: &self.tools.allowed_sysctls,
             reserved: reserved.fold(NodeResources::default(), NodeResources::plus),
             holders: others
-                .map(|(uid, handle)| Holder { uid, claim: handle.claim, is_leaving: handle.is_leaving() })
+                .map(|(uid, handle)| Holder {
+                    uid,
+                    claim: handle.claim,
+                    host_ports: pod::host_ports(&*handle.newest).collect(),
+                    is_leaving: handle.is_leaving(),
+                })
                 .collect(),
         };
         decide(&node, &Applicant { pod, claim: own.claim, placed, is_queued })
     }
 
     /// Records once what a pod waits for.
-    fn report_waiting(&mut self, uid: &str, pod: &Pod, missing: &ResourceShortage) {
+    fn report_waiting(&mut self, uid: &str, pod: &Pod, wait: &WaitFor) {
+        let Some(missing) = wait.message() else { return };
         let Some(Handle { stage: Stage::Waiting { is_recorded, .. }, .. }) = self.drivers.get_mut(uid) else { return };
         if std::mem::replace(is_recorded, true) {
             return;
         }
-        let message = format!("Waiting until others have left: {}", missing.reason_and_message().1);
+        let message = format!("Waiting until others have left: {missing}");
         debug!(uid, message, "pod waits for resources");
         self.tools.recorder.record(pod, Event::pod_normal("WaitingForRoom", message));
     }

@@ -95,6 +95,26 @@ async fn the_service_kubernetes_is_put_right_when_it_is_changed() {
 }
 
 #[tokio::test]
+async fn range_of_services_is_an_object_that_comes_back_and_is_put_right() {
+    const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
+    let api = Api::start().await;
+    let is_ready = |range: &Value| {
+        let ready = &range["status"]["conditions"][0];
+        range["spec"]["cidrs"] == json!(["10.87.0.0/16"]) && ready["type"] == "Ready" && ready["status"] == "True"
+    };
+    let path = format!("{RANGES}/kubernetes");
+    let before = api.get(&path).await.expect(200);
+    assert!(is_ready(&before), "{before}");
+    let change = json!({ "metadata": { "labels": { "mine": "stays" } }, "status": { "conditions": [] } });
+    api.patch(&format!("{path}/status"), &change).await.expect(200);
+    let after = until(&api, RANGES, "kubernetes", is_ready).await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    api.delete(&path).await.expect(200);
+    let again = until(&api, RANGES, "kubernetes", is_ready).await;
+    assert_ne!(again["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+#[tokio::test]
 async fn a_start_finds_everything_in_order_and_writes_nothing() {
     let api = Api::start().await;
     let before = api.store.revision();

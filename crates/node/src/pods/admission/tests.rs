@@ -43,7 +43,7 @@ fn node(allowed_sysctls: &AllowedSysctls) -> NodeSnapshot<'_> {
 }
 
 fn holder(uid: &str, claim: Claim, is_leaving: bool) -> Holder<'_> {
-    Holder { uid, claim, is_leaving }
+    Holder { uid, claim, host_ports: Vec::new(), is_leaving }
 }
 
 fn new(pod: &Pod) -> Applicant<'_> {
@@ -127,6 +127,30 @@ fn critical_pod_preempts_less_important_pods_that_stay() {
     assert!(["least", "less"].contains(&uids[0]), "{uids:?}");
     node.holders = vec![holder("equal", claim(900, CRITICAL), false), holder("least", claim(100, 0), false)];
     assert_eq!(rejected(&decide(&node, &new(&own))).0, "OutOfcpu", "nobody leaves for nothing");
+}
+
+/// A pod that names its node has not been asked by the scheduler.
+#[test]
+fn pod_whose_host_port_stays_taken_is_rejected_and_one_whose_port_becomes_free_waits() {
+    let sysctls = AllowedSysctls::default();
+    let with_port = |port: u16, protocol: &str| {
+        let ports = json!([{ "containerPort": 80, "hostPort": port, "protocol": protocol }]);
+        pod(100, 0, json!({ "containers": [{ "name": "app", "ports": ports }] }))
+    };
+    let holder = |other: &Pod, is_leaving| Holder {
+        host_ports: pod::host_ports(other).collect(),
+        ..holder("other", claim(100, 0), is_leaving)
+    };
+    let (own, mut node) = (with_port(8080, "TCP"), node(&sysctls));
+    node.holders = vec![holder(&with_port(8080, "TCP"), true), holder(&with_port(8080, "TCP"), false)];
+    let decision = decide(&node, &new(&own));
+    let words = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+    assert_eq!(rejected(&decision), ("NodePorts", words), "whoever else leaves");
+    assert_eq!(rejected(&decide(&node, &Applicant { is_queued: true, ..new(&own) })), ("NodePorts", words));
+    node.holders.pop();
+    assert_eq!(decide(&node, &new(&own)), Decision::Wait(WaitFor::HostPort(8080)));
+    node.holders = vec![holder(&with_port(8080, "UDP"), false), holder(&with_port(8081, "TCP"), false)];
+    assert_eq!(decide(&node, &new(&own)), Decision::Admit);
 }
 
 #[test]
