@@ -158,28 +158,14 @@ pub(crate) enum DownAnswer {
 pub(crate) async fn ask_down(dir: &Path, grace_most: Option<Duration>, out: &Outlet) -> Result<DownAnswer> {
     let Ok(mut stream) = UnixStream::connect(dir.join(SOCKET)).await else { return Ok(DownAnswer::Nobody) };
     let grace = grace_most.map_or_else(String::new, |most| format!(" {}", most.as_secs()));
-    stream
-        .write_all(
-            format!(
-                "{DOWN}{grace}
-"
-            )
-            .as_bytes(),
-        )
-        .await
-        .context("the running instance does not listen")?;
+    let asked = format!("{DOWN}{grace}\n");
+    stream.write_all(asked.as_bytes()).await.context("the running instance does not listen")?;
     let mut lines = AsyncReader::new(stream).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if line == DONE {
             return Ok(DownAnswer::Done);
         }
-        out.say(
-            format!(
-                "{line}
-"
-            )
-            .as_bytes(),
-        );
+        out.say(format!("{line}\n").as_bytes());
     }
     Ok(DownAnswer::Nobody)
 }

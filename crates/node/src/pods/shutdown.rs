@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::handle::Handle;
 use super::{Mode, PodReader, Pods};
 use crate::flaws::{self, Flaw};
 use crate::publisher::Flush;
