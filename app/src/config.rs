@@ -324,12 +324,30 @@ pub(crate) fn valid_name(name: String) -> Result<String> {
     Ok(name)
 }
 
-/// The images below the data directory.
-pub(crate) fn images(path: &Path) -> Result<Images> {
+/// The images below the data directory, which is made if it may be: whoever only looks leaves nothing.
+pub(crate) fn images(path: &Path, makes_it: bool) -> Result<Images> {
     let path = std::path::absolute(path).context("--data-dir")?;
+    if !makes_it && !path.try_exists().context("--data-dir")? {
+        bail!("there is no folder {}; name the one of an instance with --data-dir", path.display());
+    }
     data_dir::secure(&path)?;
     let dir = path.join("images");
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
     made.with_context(|| format!("cannot use {}", dir.display()))?;
     Ok(Images { store: ImageStore::open(&dir, Path::new("/proc/self/exe"))?, data_dir: path })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn images_of_an_unknown_folder_are_refused_without_making_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("unknown");
+        let refused = images(&dir, false).err().unwrap().to_string();
+        assert!(refused.contains("--data-dir") && !dir.exists(), "{refused}");
+        assert!(images(&dir, true).is_ok() && dir.exists());
+    }
 }

@@ -32,6 +32,8 @@ const DONE: &str = "done";
 /// Someone who asked this instance to go down and waits to hear how it goes.
 pub(crate) struct ShutdownRequester {
     stream: UnixStream,
+    /// How long a pod may have at most, if anything was said of that.
+    pub grace_most: Option<Duration>,
 }
 
 impl ShutdownRequester {
@@ -101,10 +103,14 @@ async fn hear(stream: UnixStream, down: mpsc::Sender<ShutdownRequester>, reporte
     if !matches!(tokio::time::timeout(PATIENCE, reader.read_line(&mut word)).await, Ok(Ok(_))) {
         return;
     }
-    let mut asker = ShutdownRequester { stream: reader.into_inner() };
-    match word.trim() {
+    let mut asker = ShutdownRequester { stream: reader.into_inner(), grace_most: None };
+    let (word, rest) = word.trim().split_once(' ').unwrap_or((word.trim(), ""));
+    match word {
         // Only the first is answered; the others hear from the end itself.
-        DOWN => drop(down.send(asker).await),
+        DOWN => {
+            asker.grace_most = rest.parse().ok().map(Duration::from_secs);
+            drop(down.send(asker).await);
+        }
         STATUS => {
             asker.tell(&reporter.report().await).await;
             asker.done().await;
@@ -139,19 +145,29 @@ impl Answering {
     }
 }
 
-/// Asks the instance on `dir` to go down, showing its progress to `out`. `false` if none answers there, or it ended before
-/// it was done.
-pub(crate) fn ask_down(dir: &Path, out: &Outlet) -> Result<bool> {
-    let Ok(mut stream) = StdStream::connect(dir.join(SOCKET)) else { return Ok(false) };
-    writeln!(stream, "{DOWN}").context("the running instance does not listen")?;
-    for line in BufReader::new(stream).lines() {
-        let Ok(line) = line else { break };
+/// How an instance that was asked to go down answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DownAnswer {
+    /// It is down.
+    Done,
+    /// None answers there, or it ended before it was done.
+    Nobody,
+}
+
+/// Asks the instance on `dir` to go down, with so much grace for each pod at most, showing its progress to `out`.
+pub(crate) async fn ask_down(dir: &Path, grace_most: Option<Duration>, out: &Outlet) -> Result<DownAnswer> {
+    let Ok(mut stream) = UnixStream::connect(dir.join(SOCKET)).await else { return Ok(DownAnswer::Nobody) };
+    let grace = grace_most.map_or_else(String::new, |most| format!(" {}", most.as_secs()));
+    let asked = format!("{DOWN}{grace}\n");
+    stream.write_all(asked.as_bytes()).await.context("the running instance does not listen")?;
+    let mut lines = AsyncReader::new(stream).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
         if line == DONE {
-            return Ok(true);
+            return Ok(DownAnswer::Done);
         }
         out.say(format!("{line}\n").as_bytes());
     }
-    Ok(false)
+    Ok(DownAnswer::Nobody)
 }
 
 /// Asks the instance on `dir` for everything that it has stored, which goes to `out`. `false` if none answers there.

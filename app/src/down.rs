@@ -1,61 +1,104 @@
 //! `adieu down`: every pod ends gracefully, then nothing of the instance is left on the machine but its files.
 
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use cli::DownArgs;
+use logging::Outlet;
 use node::ShutdownGrace;
 use runtime::verbs::*;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::control::{self, ShutdownRequester};
+use crate::control::{self, DownAnswer, ShutdownRequester};
 use crate::instance::{Instance, RETRY, require_root};
 use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::platform::Platform;
+use crate::stop::Signals;
 use crate::up::log_at;
 
+/// What shells answer of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// How it went.
+enum Down {
+    /// Nothing of the instance was on the machine.
+    Already,
+    /// Nothing is any more.
+    Done,
+    /// Whoever asked does not want to wait.
+    StoppedWaiting,
+}
+
 /// Asks the running instance, or does it alone if none runs on the folder.
-pub(crate) fn run(args: &DownArgs) -> Result<()> {
+pub(crate) fn run(args: &DownArgs) -> Result<ExitCode> {
     require_root()?;
     let dir = std::path::absolute(&args.data_dir.path)?;
     // Pods end, whether or not anybody reads how.
     let out = logging::stdout();
-    let instance = loop {
-        // `adieu server` has no pods, and leaves nothing to remember.
-        if !Config::is_remembered(&dir) && !Instance::is_taken(&dir)? {
-            out.say(format!("nothing to do: nothing of {} is on this machine\n", dir.display()).as_bytes());
-            return Ok(());
-        }
-        if let Some(instance) = Instance::try_take(&dir)? {
-            break instance;
-        }
-        if control::ask_down(&dir, &out)? {
-            // Whoever runs `adieu up` next finds the folder free.
-            while Instance::try_take(&dir)?.is_none() {
-                std::thread::sleep(RETRY);
-            }
-            out.say(format!("adieu is down; stored objects stay in {}\n", dir.display()).as_bytes());
-            return Ok(());
-        }
-        // The lock is held but nobody listens: it is just starting, or just ending. Wait for either.
-        std::thread::sleep(RETRY);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the async runtime")?;
+    let (place, grace_most) = (dir.display(), args.grace_most());
+    let (text, code) = match runtime.block_on(down(&dir, grace_most, &out))? {
+        Down::Already => (format!("nothing to do: nothing of {place} is on this machine"), ExitCode::SUCCESS),
+        Down::Done => (format!("adieu is down; stored objects stay in {place}"), ExitCode::SUCCESS),
+        Down::StoppedWaiting => (
+            "not down yet: pods that were asked to leave still do; `adieu down` waits for them, with --now not for long".to_owned(),
+            ExitCode::from(INTERRUPTED),
+        ),
     };
-    log_at(0);
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the async runtime")?
-        .block_on(alone(instance))?;
-    out.say(format!("adieu is down; stored objects stay in {}\n", dir.display()).as_bytes());
-    Ok(())
+    out.say(format!("{text}\n").as_bytes());
+    Ok(code)
 }
 
-async fn alone(instance: Instance) -> Result<()> {
+async fn down(dir: &Path, grace_most: Option<Duration>, out: &Outlet) -> Result<Down> {
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let instance = loop {
+        // `adieu server` has no pods, and leaves nothing to remember.
+        if !Config::is_remembered(dir) && !Instance::is_taken(dir)? {
+            return Ok(Down::Already);
+        }
+        if let Some(instance) = Instance::try_take(dir)? {
+            break instance;
+        }
+        let answer = tokio::select! {
+            answer = control::ask_down(dir, grace_most, out) => answer?,
+            () = signals.heard() => return Ok(Down::StoppedWaiting),
+        };
+        if answer == DownAnswer::Done {
+            // Whoever runs `adieu up` next finds the folder free.
+            while Instance::try_take(dir)?.is_none() {
+                tokio::time::sleep(RETRY).await;
+            }
+            return Ok(Down::Done);
+        }
+        // The lock is held but nobody listens: it is just starting, or just ending. Wait for either.
+        tokio::select! {
+            () = tokio::time::sleep(RETRY) => {}
+            () = signals.heard() => return Ok(Down::StoppedWaiting),
+        }
+    };
+    log_at(0);
+    tokio::select! {
+        outcome = alone(instance, grace(grace_most)) => outcome.map(|()| Down::Done),
+        () = signals.heard() => Ok(Down::StoppedWaiting),
+    }
+}
+
+/// What pods have.
+fn grace(most: Option<Duration>) -> ShutdownGrace {
+    most.map_or(ShutdownGrace::FullGrace, ShutdownGrace::AtMost)
+}
+
+async fn alone(instance: Instance, grace: ShutdownGrace) -> Result<()> {
     let config = Config::recall(&instance.dir)?;
     if config.member.is_some() {
         let membership = Membership::kept(&instance.dir)?;
         let machine = Machine::start(&config, &instance, membership.client()?, None, None).await?;
-        let outcome = end_aloud(&machine).await;
+        let outcome = end_aloud(&machine, grace).await;
         machine.node.stop().await;
         return outcome;
     }
@@ -63,17 +106,22 @@ async fn alone(instance: Instance) -> Result<()> {
     match plane {
         Ok(plane) => {
             let platform = plane.start_machine(&config, &instance).await?;
-            let outcome = end_aloud(&platform.machine).await;
+            let outcome = end_aloud(&platform.machine, grace).await;
             platform.stop().await;
             outcome
         }
-        Err(error) => without_store(&config, &instance, &error).await,
+        Err(error) => without_store(&config, &instance, grace, &error).await,
     }
 }
 
 /// Ends the pods of an instance whose store cannot be used: the node's journal and the runtime know them. What becomes of
 /// them is told to nobody; their objects stay as they are.
-async fn without_store(config: &Config, instance: &Instance, error: &anyhow::Error) -> Result<()> {
+async fn without_store(
+    config: &Config,
+    instance: &Instance,
+    grace: ShutdownGrace,
+    error: &anyhow::Error,
+) -> Result<()> {
     let text = "adieu: the pods are ended from the node's own records, and their objects stay as they are stored";
     logging::stderr().say(format!("adieu: {error:#}\n{text}\n").as_bytes());
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| async {
@@ -82,20 +130,20 @@ async fn without_store(config: &Config, instance: &Instance, error: &anyhow::Err
     // As one whose server is away.
     let config = Config { member: Some(config.node_address()), ..config.clone() };
     let machine = Machine::start(&config, instance, kube::Client::new(silent, "default"), None, None).await?;
-    let outcome = end_aloud(&machine).await;
+    let outcome = end_aloud(&machine, grace).await;
     machine.node.stop().await;
     outcome
 }
 
 /// Ends everything, telling whoever started us.
-async fn end_aloud(machine: &Machine) -> Result<()> {
+async fn end_aloud(machine: &Machine, grace: ShutdownGrace) -> Result<()> {
     let (told, mut lines) = mpsc::unbounded_channel::<String>();
     let printing = tokio::spawn(async move {
         while let Some(line) = lines.recv().await {
             logging::stdout().say(format!("{line}\n").as_bytes());
         }
     });
-    let outcome = end(machine, |line| drop(told.send(line))).await;
+    let outcome = end(machine, grace, |line| drop(told.send(line))).await;
     drop(told);
     let _ = printing.await;
     outcome
@@ -103,6 +151,7 @@ async fn end_aloud(machine: &Machine) -> Result<()> {
 
 /// Ends everything for someone who asked over the control socket.
 pub(crate) async fn end_everything(machine: &Machine, mut asker: ShutdownRequester) -> Result<()> {
+    let grace = grace(asker.grace_most);
     let (told, mut lines) = mpsc::unbounded_channel::<String>();
     let telling = async {
         while let Some(line) = lines.recv().await {
@@ -111,7 +160,7 @@ pub(crate) async fn end_everything(machine: &Machine, mut asker: ShutdownRequest
         asker
     };
     let ending = async {
-        let outcome = end(machine, |line| drop(told.send(line))).await;
+        let outcome = end(machine, grace, |line| drop(told.send(line))).await;
         drop(told);
         outcome
     };
@@ -122,12 +171,12 @@ pub(crate) async fn end_everything(machine: &Machine, mut asker: ShutdownRequest
     outcome
 }
 
-async fn end(machine: &Machine, mut tell: impl FnMut(String)) -> Result<()> {
+async fn end(machine: &Machine, grace: ShutdownGrace, mut tell: impl FnMut(String)) -> Result<()> {
     let mut before = None;
     machine.leaves(true);
     let left = machine
         .node
-        .shut_down_pods(ShutdownGrace::FullGrace, |leaving| {
+        .shut_down_pods(grace, |leaving| {
             if before.replace(leaving.len()) != Some(leaving.len()) {
                 tell(match leaving {
                     [] => "every pod has left".to_owned(),

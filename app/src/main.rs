@@ -17,6 +17,7 @@ mod memory;
 mod network_policy;
 mod node_command;
 mod notify;
+mod output;
 mod platform;
 mod server_command;
 mod status;
@@ -32,8 +33,13 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use cli::cluster::{Cluster, ClusterArgs, Environment};
+use cli::demo::{DemoArgs, Surroundings};
 use cli::plan::{Misuse, Outcome, Paint, PlanArgs};
+use cli::verbs::{self, Build, Verb};
 use cli::{Cli, Command, Screen};
+use jiff::Timestamp;
+
+use crate::config::VERSION;
 
 fn main() -> ExitCode {
     // The shim, and who unpacks layers, are this same binary. They must stay small and single-threaded, so they come before
@@ -54,12 +60,14 @@ fn run() -> ExitCode {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Node(args) => node_command::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Down(args) => down::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Down(args) => down::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Store(args) => store_command::run(&args),
-        Command::Image(args) => config::images(&args.data_dir.path)
-            .and_then(|images| cli::image::run(&images, &args.command, &mut io::stdout().lock(), Screen::of_stderr()))
-            .map(|()| ExitCode::SUCCESS),
+        Command::Image(args) => output::to_reader(|mut out| {
+            let images = config::images(&args.data_dir.path, args.command.brings())?;
+            cli::image::run(&images, &args.command, &mut out, Screen::of_stderr(), Timestamp::now())?;
+            Ok(ExitCode::SUCCESS)
+        }),
         Command::Plan(args) => plan(&args),
         Command::Why(args) => ask(&args.cluster.clone(), async |cluster| {
             cli::why::run(&cluster, &args, jiff::Timestamp::now(), &mut io::stdout()).await
@@ -67,6 +75,14 @@ fn run() -> ExitCode {
         Command::Timeline(args) => {
             ask(&args.cluster.clone(), async |cluster| cli::timeline::run(&cluster, &args, &mut io::stdout()).await)
         }
+        Command::Verb(verb) => verb_of_day(&verb),
+        Command::Completion(args) => output::to_reader(|out| {
+            cli::reference::completion(&args, out)?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Command::Man(args) => cli::reference::man(&args).map(|()| ExitCode::SUCCESS),
+        Command::Demo(args) => demo(&args),
+        Command::DemoApp(args) => cli::demo::app::run(&args, &env::var("HOSTNAME").unwrap_or_default()),
     };
     match outcome {
         Ok(code) => code,
@@ -95,6 +111,21 @@ fn complain(error: &anyhow::Error) {
 /// Colours are for terminals, unless whoever sits there says `NO_COLOR`.
 pub(crate) fn wants_colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && env::var_os("NO_COLOR").is_none_or(|said| said.is_empty())
+}
+
+/// A command that talks to a cluster.
+fn verb_of_day(verb: &Verb) -> Result<ExitCode> {
+    let environment = Environment { kubeconfig: env::var_os("KUBECONFIG"), home: env::home_dir() };
+    let context =
+        verbs::Context { environment: &environment, build: Build { git_version: VERSION }, now: Timestamp::now };
+    output::to_reader(|out| verbs::run(verb, context, out))
+}
+
+fn demo(args: &DemoArgs) -> Result<ExitCode> {
+    instance::require_root()?;
+    let program = env::current_exe().context("cannot find this program")?;
+    let surroundings = Surroundings { program: &program, screen: Screen::of(&io::stdout()), now: Timestamp::now };
+    cli::demo::run(args, surroundings, io::stdout())
 }
 
 fn plan(args: &PlanArgs) -> Result<ExitCode> {

@@ -5,12 +5,14 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use runtime::Image;
 use runtime::embedded::{image_uses, registries_file};
 use runtime::image::{ImageName, ImageStore, Keyring, Patience, Prune, Pulled, Puller, Removed, Use};
 use serde_json::{Value, json};
 
 use crate::progress::{self, Screen};
+use crate::table::{age, aligned};
 use crate::{ImageCommand, Output};
 
 /// The images of a data directory, and who uses them.
@@ -21,8 +23,14 @@ pub struct Images {
     pub data_dir: PathBuf,
 }
 
-/// Does what was asked, writing for people (or programs) to `out`; a pull shows its progress on `screen`.
-pub fn run(images: &Images, command: &ImageCommand, out: &mut impl Write, screen: Screen) -> Result<()> {
+/// Does what was asked at `now`, writing for people (or programs) to `out`; a pull shows its progress on `screen`.
+pub fn run(
+    images: &Images,
+    command: &ImageCommand,
+    out: &mut impl Write,
+    screen: Screen,
+    now: Timestamp,
+) -> Result<()> {
     let users = || image_uses(&images.data_dir);
     let store = &images.store;
     match command {
@@ -31,7 +39,7 @@ pub fn run(images: &Images, command: &ImageCommand, out: &mut impl Write, screen
             tell_pulled(name, &pulled, *output, out)
         }
         ImageCommand::Load { archive, output } => load(store, archive, *output, out),
-        ImageCommand::Ls { output } => list(&store.list(), *output, out),
+        ImageCommand::Ls { output } => list(&listed(store, &users()?), *output, now, out),
         ImageCommand::Inspect { name, output } => inspect(store, name, &users()?, *output, out),
         ImageCommand::Rm { names, output } => {
             let mut removed = Removed::default();
@@ -64,7 +72,10 @@ fn pull(images: &Images, name: &str, screen: Screen) -> Result<Pulled> {
 
 fn tell_pulled(name: &str, pulled: &Pulled, output: Output, out: &mut impl Write) -> Result<()> {
     if output == Output::Json {
-        return print(&json!({ "image": pulled.image, "reference": pulled.reference, "isNew": pulled.is_new }), out);
+        return print(
+            &json!({ "image": document(&pulled.image), "reference": pulled.reference, "isNew": pulled.is_new }),
+            out,
+        );
     }
     let verb = if pulled.is_new { "pulled" } else { "is up to date:" };
     match pulled.is_new {
@@ -84,7 +95,7 @@ fn load(store: &ImageStore, archive: &Path, output: Output, out: &mut impl Write
         store.load(Box::new(file) as Box<dyn Read>)?
     };
     if output == Output::Json {
-        return print(&loaded, out);
+        return print(&loaded.iter().map(document).collect::<Vec<_>>(), out);
     }
     tell_loaded(&loaded, out)
 }
@@ -100,32 +111,70 @@ fn tell_loaded(loaded: &[Image], out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-fn list(images: &[Image], output: Output, out: &mut impl Write) -> Result<()> {
+/// An image in a list.
+struct Listed {
+    image: Image,
+    /// When it was made, if it says so.
+    created: Option<Timestamp>,
+    /// Who uses it.
+    used_by: Vec<String>,
+}
+
+fn listed(store: &ImageStore, uses: &[Use]) -> Vec<Listed> {
+    let listed = |image: Image| {
+        let configuration = store.configuration(&image.id).ok();
+        let configuration: Option<Value> = configuration.and_then(|text| serde_json::from_slice(&text).ok());
+        let created = configuration.and_then(|configuration| configuration["created"].as_str()?.parse().ok());
+        Listed { created, used_by: users_of(&image, uses), image }
+    };
+    store.list().into_iter().map(listed).collect()
+}
+
+fn users_of(image: &Image, uses: &[Use]) -> Vec<String> {
+    uses.iter().filter(|found| found.image == image.id).map(|found| found.by.clone()).collect()
+}
+
+/// An image for programs.
+fn document(image: &Image) -> Value {
+    let Image { id, names, size_bytes, stop_signal, user, env } = image;
+    json!({ "id": id, "names": names, "sizeBytes": size_bytes, "stopSignal": stop_signal, "user": user, "env": env })
+}
+
+fn list(images: &[Listed], output: Output, now: Timestamp, out: &mut impl Write) -> Result<()> {
     if output == Output::Json {
-        return print(images, out);
+        let document = |listed: &Listed| {
+            let mut document = document(&listed.image);
+            document["created"] = json!(listed.created);
+            document["usedBy"] = json!(listed.used_by);
+            document
+        };
+        return print(&images.iter().map(document).collect::<Vec<_>>(), out);
     }
     if images.is_empty() {
         return Ok(writeln!(out, "no images yet; get one with: adieu image pull NAME, or adieu image load FILE")?);
     }
-    let rows: Vec<(String, String, String)> = images
-        .iter()
-        .flat_map(|image| shown(&image.names).into_iter().map(|name| (name, short(&image.id), size(image.size_bytes))))
-        .collect();
-    let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max("NAME".len());
-    writeln!(out, "{:width$}   {:12}   SIZE", "NAME", "ID")?;
-    for (name, id, size) in rows {
-        writeln!(out, "{name:width$}   {id:12}   {size}")?;
+    let mut rows = vec![["NAME", "ID", "SIZE", "AGE", "USED BY"].map(str::to_owned).to_vec()];
+    for Listed { image, created, used_by } in images {
+        let age = created.map_or_else(|| "-".to_owned(), |created| age(now.duration_since(created)));
+        let users = match used_by.len() {
+            0 => "-".to_owned(),
+            1 => "1 container".to_owned(),
+            many => format!("{many} containers"),
+        };
+        for name in shown(&image.names) {
+            rows.push(vec![name, short(&image.id), size(image.size_bytes), age.clone(), users.clone()]);
+        }
     }
-    Ok(())
+    Ok(out.write_all(aligned(&rows).as_bytes())?)
 }
 
 fn inspect(store: &ImageStore, name: &str, uses: &[Use], output: Output, out: &mut impl Write) -> Result<()> {
     let stored = store.find(name)?;
     let configuration: Value = serde_json::from_slice(&store.configuration(name)?)?;
     let image = &stored.image;
-    let users: Vec<&str> = uses.iter().filter(|found| found.image == image.id).map(|found| found.by.as_str()).collect();
+    let users = users_of(image, uses);
     if output == Output::Json {
-        let mut all = serde_json::to_value(image)?;
+        let mut all = document(image);
         all["configuration"] = configuration;
         all["usedBy"] = json!(users);
         return print(&all, out);
@@ -153,7 +202,7 @@ fn inspect(store: &ImageStore, name: &str, uses: &[Use], output: Output, out: &m
     for layer in configuration["rootfs"]["diff_ids"].as_array().into_iter().flatten() {
         row("layer", layer.as_str().unwrap_or_default())?;
     }
-    for user in users {
+    for user in &users {
         row("used by", user)?;
     }
     Ok(())
@@ -214,7 +263,7 @@ pub(crate) fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Image, shown, size, tell_loaded};
+    use super::*;
 
     #[test]
     fn every_name_of_an_archive_is_told() {
@@ -230,6 +279,37 @@ mod tests {
         tell_loaded(&[image(&["a:1", "a:2", "a@sha256:cd"]), image(&[])], &mut told).expect("memory takes all");
         let told = String::from_utf8(told).expect("text");
         assert_eq!(told, "loaded a:1 (1.5 kB)\nloaded a:2 (1.5 kB)\nloaded sha256:ab (1.5 kB)\n");
+    }
+
+    #[test]
+    fn list_of_images_tells_their_age_and_who_uses_them_and_programs_read_one_kind_of_names() {
+        let image = Image {
+            id: format!("sha256:{}", "ab".repeat(32)),
+            names: vec!["a:1".to_owned()],
+            size_bytes: 1500,
+            stop_signal: Some(3),
+            user: None,
+            env: std::collections::BTreeMap::new(),
+        };
+        let created = "2026-01-01T00:00:00Z".parse().ok();
+        let images = [
+            Listed { image: image.clone(), created, used_by: vec!["pod default/a (container app)".to_owned()] },
+            Listed { image, created: None, used_by: Vec::new() },
+        ];
+        let told = |output| {
+            let mut out = Vec::new();
+            list(&images, output, "2026-01-11T00:00:00Z".parse().expect("a moment"), &mut out).expect("memory");
+            String::from_utf8(out).expect("text")
+        };
+        let expected = "NAME   ID             SIZE     AGE   USED BY\n\
+                        a:1    abababababab   1.5 kB   10d   1 container\n\
+                        a:1    abababababab   1.5 kB   -     -\n";
+        assert_eq!(told(Output::Table), expected);
+        let document: Value = serde_json::from_str(&told(Output::Json)).expect("JSON");
+        assert_eq!(document[0]["usedBy"][0], "pod default/a (container app)");
+        let keys = document[0].as_object().expect("an object").keys();
+        let odd: Vec<_> = keys.filter(|key| key.contains('_')).collect();
+        assert!(odd.is_empty(), "{odd:?}");
     }
 
     #[test]

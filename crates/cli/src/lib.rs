@@ -1,21 +1,26 @@
 //! What a person types, and what they read back.
 //!
 //! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up`,
-//! `server`, `node`, `down`, `status` and `store` are `app`'s, which has the parts.
+//! `server`, `node`, `down`, `status` and `store` are `app`'s, which has the parts. `verbs` and `demo` talk to a cluster.
 
 pub mod cluster;
+pub mod demo;
 pub mod image;
 pub mod plan;
 pub mod pod_end;
 mod progress;
+pub mod reference;
 pub mod status;
 pub mod timeline;
 pub mod why;
+mod table;
+pub mod verbs;
 
 pub use progress::Screen;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -51,6 +56,31 @@ pub enum Command {
     Why(why::WhyArgs),
     /// Draw how a pod ended, or how far its end is. On any cluster
     Timeline(timeline::TimelineArgs),
+    /// What people do with a cluster every day.
+    #[command(flatten)]
+    Verb(verbs::Verb),
+    /// Start a throwaway platform, replace, delete and crash things under load, and count the requests that were lost
+    Demo(demo::DemoArgs),
+    /// Print what completes this command line in a shell: bash, zsh, fish
+    Completion(reference::CompletionArgs),
+    /// Write the man pages to a folder.
+    #[command(hide = true)]
+    Man(reference::ManArgs),
+    /// Serve or send the requests of `adieu demo`, in its pods.
+    #[command(hide = true)]
+    DemoApp(demo::app::DemoAppArgs),
+}
+
+/// An address and port to listen on. Of names only `localhost` is one that means the same everywhere.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let of_localhost = || {
+        let port = text.strip_prefix("localhost:")?.parse().ok()?;
+        Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    };
+    text.parse().ok().or_else(of_localhost).ok_or_else(|| {
+        "write an IP address and a port: 127.0.0.1:6443, [::1]:6443, 0.0.0.0:6443 for every address; localhost:6443 works, too"
+            .to_owned()
+    })
 }
 
 /// Where Adieu keeps everything it owns.
@@ -72,7 +102,7 @@ pub struct UpArgs {
     #[command(flatten)]
     pub data_dir: DataDir,
     /// Where the API listens
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443", value_parser = listen_address)]
     pub api: SocketAddr,
     /// The node.
     #[command(flatten)]
@@ -165,7 +195,7 @@ pub struct NodeArgs {
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
     /// Where the node listens for the API server (logs, exec) [default: port 10250 at the address that leads to the server]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub node_api: Option<SocketAddr>,
     /// The node.
     #[command(flatten)]
@@ -182,7 +212,7 @@ pub struct ServerArgs {
     #[command(flatten)]
     pub data_dir: DataDir,
     /// Where the API listens
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443", value_parser = listen_address)]
     pub api: SocketAddr,
     /// A further name or address by which nodes and people reach the API; may be given several times
     #[arg(long, value_name = "NAME")]
@@ -220,10 +250,38 @@ pub enum ServerCommand {
 
 /// `adieu down`.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Ctrl-C stops the waiting, not the pods: those that were asked to leave still do, and `adieu down` again waits for them.
+
+Examples:
+  adieu down                                  every pod has the grace it asks for
+  adieu down --grace 10                       and none more than ten seconds
+  adieu down --now                            none more than is needed to send its signals")]
 pub struct DownArgs {
     /// Where.
     #[command(flatten)]
     pub data_dir: DataDir,
+    /// How many seconds a pod may have at most [default: as many as it asks for]
+    #[arg(long, value_name = "SECONDS")]
+    pub grace: Option<u32>,
+    /// As soon as possible: one second, and two between stop signal and KILL
+    #[arg(long, conflicts_with = "grace")]
+    pub now: bool,
+}
+
+impl ImageCommand {
+    /// Whether it brings images, for which the folder is made if it is not there.
+    pub fn brings(&self) -> bool {
+        matches!(self, Self::Pull { .. } | Self::Load { .. })
+    }
+}
+
+impl DownArgs {
+    /// How long a pod may have at most, if anything is said of that.
+    pub fn grace_most(&self) -> Option<Duration> {
+        let seconds = if self.now { Some(0) } else { self.grace };
+        seconds.map(|seconds| Duration::from_secs(u64::from(seconds)))
+    }
 }
 
 /// `adieu status`.
@@ -354,4 +412,42 @@ pub enum Output {
     Table,
     /// For programs.
     Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn listen_address_may_be_localhost_and_no_other_name() {
+        let address = |text: &str| listen_address(text).map(|address| address.to_string());
+        assert_eq!(address("localhost:6443").as_deref(), Ok("127.0.0.1:6443"));
+        assert_eq!(address("[::1]:1").as_deref(), Ok("[::1]:1"));
+        for odd in ["localhost", "localhost:", "localhost:99999", "example.com:6443", ":6443", "6443", ""] {
+            assert!(address(odd).is_err_and(|why| why.contains("127.0.0.1:6443")), "{odd}");
+        }
+    }
+
+    #[test]
+    fn grace_of_down_is_what_is_said_or_as_little_as_possible() {
+        let grace = |words: &[&str]| {
+            let words = ["adieu", "down"].iter().chain(words);
+            match Cli::try_parse_from(words).map(|cli| cli.command) {
+                Ok(Command::Down(args)) => Ok(args.grace_most().map(|grace| grace.as_secs())),
+                _ => Err(()),
+            }
+        };
+        assert_eq!(grace(&[]), Ok(None));
+        assert_eq!(grace(&["--grace", "7"]), Ok(Some(7)));
+        assert_eq!(grace(&["--now"]), Ok(Some(0)));
+        assert_eq!(grace(&["--now", "--grace", "7"]), Err(()));
+        assert_eq!(grace(&["--grace", "-1"]), Err(()));
+    }
 }

@@ -42,6 +42,7 @@ use lifecycle::{ContainerName, Hook, PodSpec, Readiness, Role};
 use advice::Warning;
 use bars::Bar;
 use behaviour::Behaviour;
+use located::Located;
 use manifest::{Manifests, PlannedPod};
 use mistakes::Mistakes;
 use story::{Cast, Story};
@@ -186,6 +187,14 @@ fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
         return Err(Mistakes::one(format!("no pods to plan: the manifests hold no {}", workload::kinds())));
     }
     Ok(manifests)
+}
+
+/// The values of everything that `-f` names, for commands that take manifests as they are; or everything that is wrong.
+pub(crate) fn manifest_values(files: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<serde_json::Value>> {
+    let mut mistakes = Mistakes::default();
+    let sources = documents::sources(files, stdin, &mut mistakes);
+    let documents = sources.iter().flat_map(|source| documents::documents(source, &mut mistakes)).collect::<Vec<_>>();
+    if mistakes.is_empty() { Ok(documents.iter().map(Located::value).collect()) } else { Err(mistakes.sorted().into()) }
 }
 
 /// Whether everybody is there of whom the command line speaks.

@@ -27,7 +27,12 @@ pub enum Screen {
 impl Screen {
     /// What standard error is.
     pub fn of_stderr() -> Self {
-        if io::stderr().is_terminal() { Self::Terminal } else { Self::Lines }
+        Self::of(&io::stderr())
+    }
+
+    /// What a stream is.
+    pub fn of(stream: &impl IsTerminal) -> Self {
+        if stream.is_terminal() { Self::Terminal } else { Self::Lines }
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::handle::Handle;
 use super::{Mode, PodReader, Pods};
 use crate::flaws::{self, Flaw};
 use crate::publisher::Flush;
@@ -33,6 +34,8 @@ const CRITICAL: i32 = lifecycle::eviction::CRITICAL;
 pub enum ShutdownGrace {
     /// All that they ask for.
     FullGrace,
+    /// What they ask for, but no more than this.
+    AtMost(Duration),
     /// What the machine can wait.
     Within(ShutdownBudgets),
 }
@@ -141,15 +144,21 @@ impl<R: Runtime> Pods<R> {
         let Some(stopping) = &mut self.stopping else { return Vec::new() };
         let StopProgress::Announcing { shutdown_grace, .. } = &stopping.progress else { return Vec::new() };
         let here = self.drivers.iter().filter(|(_, handle)| !handle.reader.record.get().at_rest);
-        let leavers = here.clone().map(|(uid, handle)| leaver(uid, &handle.pod(), handle.is_deleted())).collect();
+        let most = if let ShutdownGrace::AtMost(most) = shutdown_grace { *most } else { Duration::MAX };
+        let leaver = |(uid, handle): (&String, &Handle)| {
+            let leaver = leaver(uid, &handle.pod(), handle.is_deleted());
+            LeavingPod { grace: leaver.grace.min(most), ..leaver }
+        };
+        let leavers = here.clone().map(leaver).collect();
         let leaving: BTreeMap<String, PodReader> =
             here.map(|(uid, handle)| (uid.clone(), handle.reader.clone())).collect();
         let (budgets, full_grace) = match shutdown_grace {
             ShutdownGrace::Within(budgets) => (budgets.clone(), false),
-            ShutdownGrace::FullGrace => {
+            ShutdownGrace::FullGrace | ShutdownGrace::AtMost(_) => {
                 let group = |priority| PriorityBudget { priority, budget: ENDLESS };
                 let groups = ShutdownBudgets::from_groups(vec![group(0), group(CRITICAL)]);
-                (groups.expect("there is all the time"), true)
+                let full_grace = matches!(shutdown_grace, ShutdownGrace::FullGrace);
+                (groups.expect("there is all the time"), full_grace)
             }
         };
         let mut resting = JoinSet::new();

@@ -4,6 +4,7 @@
 mod cluster;
 mod controllers;
 mod debug;
+mod demo;
 mod deployments;
 mod images;
 mod jobs;
@@ -17,3 +18,4 @@ mod rights;
 mod sessions;
 mod stateful_sets;
 mod streams;
+mod verbs;
