@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -60,8 +60,6 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// Most bytes of headers (HTTP/2), and of headers or an unread answer (HTTP/1.1: an address alone may have 64 KiB).
 const HEADERS_MAX: u32 = 64 * 1024;
 const HTTP1_BUFFER: usize = 96 * 1024;
-/// How long a client may take nothing of an answer that is there for it.
-const UNREAD: Duration = Duration::from_secs(30);
 /// How long a connection may take to close that has no request.
 const CLOSE: Duration = Duration::from_secs(5);
 /// Idle connections that are closed at once when the process has no descriptors left.
@@ -182,12 +180,16 @@ async fn connection(
         }
         request.extensions_mut().insert(Stopping(token.clone()));
         request.extensions_mut().insert(Peer(peer.ip()));
+        request.extensions_mut().insert(requests.asker());
         let (busy, answer) = (requests.begin(), service.clone().oneshot(request));
-        let worked = Arc::clone(&worked);
+        let (worked, place, ends) = (Arc::clone(&worked), Arc::clone(&requests), token.clone());
         async move {
             let mut answer = answer.await?;
             worked.notify_one();
-            answer.body_mut().send_for(busy);
+            match answer.status() {
+                StatusCode::SWITCHING_PROTOCOLS => place.upgraded(busy, ends),
+                _ => answer.body_mut().send_for(busy),
+            }
             Ok::<_, Infallible>(answer)
         }
     });
@@ -204,12 +206,12 @@ async fn connection(
     };
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        () = place.unread(UNREAD) => return tracing::debug!(%peer, "a client did not take its answer"),
+        () = place.unread() => return tracing::debug!(%peer, "a client did not take its answer"),
         () = ends => {
             connection.as_mut().graceful_shutdown();
             match stopping.is_cancelled() {
                 true => connection.await,
-                // It has no request: what it has begun to send is not waited for.
+                // It has no request, or its user has too many: what it has begun to send is not waited for.
                 false => tokio::time::timeout(CLOSE, connection).await.unwrap_or(Ok(())),
             }
         }
