@@ -15,6 +15,7 @@ mod machine;
 mod membership;
 mod memory;
 mod node_command;
+mod node_renewal;
 mod notify;
 mod platform;
 mod server_command;

@@ -64,6 +64,12 @@ const NODE_RULES: &[Rule] = &[
         groups: &["node.k8s.io", "discovery.k8s.io"],
         resources: &["runtimeclasses", "endpointslices"],
     },
+    // Its own, when it renews them; who signs looks at what is asked for.
+    Rule {
+        verbs: &["create", "get", "list", "watch"],
+        groups: &["certificates.k8s.io"],
+        resources: &["certificatesigningrequests"],
+    },
     // Whether the last endpoint of a Service is replaced when it leaves: how many their owners want, and nothing else of them.
     Rule {
         verbs: &["get"],

@@ -17,12 +17,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use jiff::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::connections::{Connections, Limits, OpenConnection};
 use crate::identity::Identity;
@@ -168,6 +170,7 @@ async fn connection(
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity =
         certificate.and_then(|certificate| Some(Identity::from_certificate(certificate)?.shown_by(certificate)));
+    let good_for = certificate.and_then(|certificate| good_for(certificate, service.state.now()));
     let is_system = identity.as_ref().is_some_and(inflight::is_exempt);
     if !place.shown(is_system) {
         return tracing::debug!(%peer, "a connection was refused: all connections of users are busy");
@@ -202,6 +205,8 @@ async fn connection(
             () = stopping.cancelled() => {}
             () = place.shed.cancelled() => {}
             () = idle(&place) => {}
+            // Whoever has a newer one comes back with it.
+            () = over(good_for) => {}
         }
     };
     let result = tokio::select! {
@@ -218,6 +223,21 @@ async fn connection(
     };
     if let Err(error) = result {
         tracing::trace!(%peer, %error, "connection ended early");
+    }
+}
+
+/// For how long a client's certificate is good from `now`.
+fn good_for(certificate: &[u8], now: Timestamp) -> Option<Duration> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let left = certificate.validity().not_after.timestamp().saturating_sub(now.as_second());
+    Some(Duration::from_secs(u64::try_from(left).unwrap_or_default()))
+}
+
+/// Until that time is over; for ever if nothing ends.
+async fn over(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

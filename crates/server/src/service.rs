@@ -369,7 +369,7 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,
         (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
         (Verb::Get | Verb::Update | Verb::Patch, Some("scale")) => scale::handle(state, request).await,
-        (Verb::Get, None | Some("status" | "ephemeralcontainers" | "resize")) => {
+        (Verb::Get, None | Some("status" | "approval" | "ephemeralcontainers" | "resize")) => {
             get::handle(state, request)
         }
         (Verb::List, None) => list::handle(state, request).await,
@@ -383,11 +383,11 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
             let answer = create::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }
-        (Verb::Update, None | Some("status" | "finalize" | "ephemeralcontainers" | "resize")) => {
+        (Verb::Update, None | Some("status" | "approval" | "finalize" | "ephemeralcontainers" | "resize")) => {
             let answer = update::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }
-        (Verb::Patch, None | Some("status" | "ephemeralcontainers" | "resize")) => {
+        (Verb::Patch, None | Some("status" | "approval" | "ephemeralcontainers" | "resize")) => {
             let answer = patch::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }
