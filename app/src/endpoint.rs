@@ -66,6 +66,7 @@ impl Endpoint {
     /// Begins to answer; at `inside`, too, where pods reach this machine if there are any.
     pub(crate) async fn serve(self, server: Server, inside: Option<IpAddr>) -> Result<Serving> {
         let tls = self.keys.server_config().context("cannot use the certificates")?;
+        server.sign_certificates_by(&self.keys);
         let mut serving = Serving { stop: CancellationToken::new(), tasks: JoinSet::new() };
         serving.renew(&self);
         // One that stands for all addresses of the machine has that one already.

@@ -16,6 +16,7 @@ mod membership;
 mod memory;
 mod network_policy;
 mod node_command;
+mod node_renewal;
 mod notify;
 mod output;
 mod platform;

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::middleware::BaseUriLayer;
 use runtime::image::Resolver;
 use serde_json::Value;
-use server::pki::{self, NodeKeys};
+use server::pki::{self, NodeCertificates, NodeKeys};
 use tower::Layer as _;
 
 /// Where it is kept: a node that is started again needs nobody who brings it.
@@ -39,10 +39,12 @@ pub(crate) struct Membership {
     pub node: String,
     /// Where the API server is.
     pub server: Uri,
-    /// Until when its certificate is good, in seconds since 1970.
-    pub valid_until: i64,
+    /// From when until when its certificate is good, in seconds since 1970.
+    pub life: (i64, i64),
     /// What proves it.
     pub keys: NodeKeys,
+    /// What of that connections show now.
+    pub shown: NodeCertificates,
 }
 
 impl fmt::Debug for Membership {
@@ -64,6 +66,15 @@ impl Membership {
             ),
         };
         let mut membership = Self::read(path).with_context(|| format!("cannot use {}", path.display()))?;
+        // The node may have renewed its certificate since this was brought.
+        if kubeconfig.is_some()
+            && let Ok(mut renewed) = Self::read(&kept)
+            && (&renewed.node, &renewed.keys.ca) == (&membership.node, &membership.keys.ca)
+            && renewed.life.0 > membership.life.0
+        {
+            renewed.server = membership.server;
+            membership = renewed;
+        }
         if let Some(server) = server {
             membership.server = address(server).context("--server")?;
         }
@@ -107,10 +118,11 @@ impl Membership {
             certificate: pem(&user, "client-certificate", folder)?,
             key: pem(&user, "client-key", folder)?,
         };
-        let (node, valid_until) = keys.node().context(
+        let (node, life) = keys.node().context(
             "its certificate is not a node's (system:node:NAME in system:nodes); make one with `adieu server add-node`",
         )?;
-        Ok(Self { node, server: address(cluster["server"].as_str().unwrap_or_default())?, valid_until, keys })
+        let shown = NodeCertificates::new(&keys, None).context("cannot use the node's certificate")?;
+        Ok(Self { node, server: address(cluster["server"].as_str().unwrap_or_default())?, life, keys, shown })
     }
 
     /// A client of the server, as this node: one connection for everything, and a server that is gone is noticed.
@@ -120,7 +132,7 @@ impl Membership {
         plain.set_nodelay(true);
         plain.set_connect_timeout(Some(CONNECT));
         let secure = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(self.keys.client_config().context("cannot use the node's certificate")?)
+            .with_tls_config(self.keys.client_config(&self.shown).context("cannot use the node's certificate")?)
             .https_only()
             .enable_all_versions()
             .wrap_connector(plain);

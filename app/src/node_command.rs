@@ -19,6 +19,7 @@ use crate::instance::{Instance, require_root};
 use crate::machine::Machine;
 use crate::membership::Membership;
 use crate::memory;
+use crate::node_renewal::{self, NodeRenewal};
 use crate::notify;
 use crate::status::Reporter;
 use crate::stop::{self, Signals};
@@ -26,8 +27,6 @@ use crate::up::log_at;
 
 /// Where kubelets listen.
 const PORT: u16 = 10250;
-/// How long before its end a certificate is spoken of.
-const SPEAK_UP_DAYS: i64 = 60;
 
 /// Runs until a signal, `adieu down`, or a failure.
 pub(crate) fn run(args: &NodeArgs) -> Result<()> {
@@ -51,7 +50,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the async runtime")?
-        .block_on(serve(config, instance, membership, listen))
+        .block_on(serve(config, instance, membership, (listen, address)))
 }
 
 /// Where the node listens, and the address that its server is told.
@@ -73,22 +72,31 @@ fn addresses(
     }
 }
 
-async fn serve(config: Config, instance: Instance, membership: Membership, listen: SocketAddr) -> Result<()> {
+async fn serve(
+    config: Config,
+    instance: Instance,
+    membership: Membership,
+    (listen, address): (SocketAddr, IpAddr),
+) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let listener = TcpListener::bind(listen).await.with_context(|| {
         format!("cannot listen on {listen}; is another node or kubelet there? choose another with --node-api")
     })?;
     let port = listener.local_addr()?.port();
-    let tls = membership.keys.endpoint_config().context("cannot use the node's certificate")?;
+    let serving = node_renewal::kept_serving(&instance.dir, &membership.node)?;
+    membership.shown.replace(&membership.keys, serving.as_ref()).context("cannot use the node's certificates")?;
+    let tls = membership.keys.endpoint_config(&membership.shown).context("cannot use the node's certificate")?;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
-    warn_before_certificate_expiry(&membership);
+    warn_of_expired_certificate(&membership);
+    let renewal = NodeRenewal::new(&instance.dir, membership.clone(), address)?;
     let starting = Machine::start(&config, &instance, membership.client()?, Some(port), None);
     let mut machine = config.remember_during(&instance.dir, starting).await?;
     machine.route_services(membership.client()?, false);
     machine.enforce_policies(membership.client()?, false);
     machine.dns.follow(membership.client()?);
     let streams = tokio::spawn(streams::listen(listener, tls, machine.node.containers()));
+    let renewing = tokio::spawn(supervision::within("renewal", renewal.run()));
     // A node serves few; what its start needed goes back all the same.
     let _memory = memory::give_back_after(Arc::default());
     let reporter = Reporter::of_member(
@@ -109,15 +117,17 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
     });
     let outcome = stop::when_told(&mut machine, &config, &mut control, &mut signals).await;
     announcing.abort();
+    renewing.abort();
     streams.abort();
     machine.node.stop().await;
     outcome
 }
 
-fn warn_before_certificate_expiry(membership: &Membership) {
-    let days = (membership.valid_until - Timestamp::now().as_second()) / (24 * 60 * 60);
-    if days < SPEAK_UP_DAYS {
+fn warn_of_expired_certificate(membership: &Membership) {
+    if membership.life.1 <= Timestamp::now().as_second() {
         let node = &membership.node;
-        warn!(days, "the node's certificate ends soon; make a new one with `adieu server add-node {node}`");
+        warn!(
+            "the node's certificate is over: its pods go on, its server does not let it in; make a new one with `adieu server add-node {node}`"
+        );
     }
 }

@@ -24,6 +24,7 @@ const GROUPS: &[(&str, &str, &str)] = &[
     ("autoscaling", "autoscaling/v1", "autoscaling"),
     ("autoscaling2", "autoscaling/v2", "autoscaling"),
     ("batch", "batch/v1", "batch"),
+    ("certificates", "certificates/v1", "certificates.k8s.io"),
     ("coordination", "coordination/v1", "coordination.k8s.io"),
     ("discovery", "discovery/v1", "discovery.k8s.io"),
     ("events", "events/v1", "events.k8s.io"),

@@ -14,6 +14,7 @@ use crate::meta;
 use crate::status::{Cause, Status};
 
 pub(crate) mod account;
+pub(crate) mod certificates;
 pub(crate) mod custom;
 pub(crate) mod data;
 pub(crate) mod endpoints;

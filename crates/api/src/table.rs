@@ -10,6 +10,7 @@ use crate::kinds::Kind;
 use crate::{meta, time};
 
 mod age;
+mod certificates;
 mod event;
 mod network;
 mod node;
@@ -46,6 +47,7 @@ pub fn columns(kind: &Kind) -> Value {
             AGE,
         ],
         "serviceaccounts" => &[NAME, AGE],
+        "certificatesigningrequests.certificates.k8s.io" => &certificates::SIGNING_REQUEST,
         "leases.coordination.k8s.io" => &[NAME, Column("Holder", "string", "", 0, "Who holds the lease."), AGE],
         "deployments.apps" => &workload::DEPLOYMENT,
         "replicasets.apps" | "replicationcontrollers" => &workload::REPLICA_SET,
@@ -86,6 +88,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "secrets" => vec![name, json!(text(&object["type"])), json!(entries("data").to_string()), age],
         "serviceaccounts" => vec![name, age],
         "leases.coordination.k8s.io" => vec![name, json!(text(&object["spec"]["holderIdentity"])), age],
+        "certificatesigningrequests.certificates.k8s.io" => certificates::signing_request(object, now),
         "services" => network::service(object, now),
         "endpoints" => network::endpoints(object, now),
         "endpointslices.discovery.k8s.io" => network::slice(object, now),

@@ -66,6 +66,12 @@ const NODE_RULES: &[Rule] = &[
     },
     // How its pods ended. That they are its own is checked beside the object.
     Rule { verbs: &["get", "create", "update"], groups: &["adieu.dev"], resources: &["terminationrecords"] },
+    // Its own, when it renews them; who signs looks at what is asked for.
+    Rule {
+        verbs: &["create", "get", "list", "watch"],
+        groups: &["certificates.k8s.io"],
+        resources: &["certificatesigningrequests"],
+    },
     // Whether the last endpoint of a Service is replaced when it leaves: how many their owners want, and nothing else of them.
     Rule {
         verbs: &["get"],

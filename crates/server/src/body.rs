@@ -1,7 +1,7 @@
 //! Bodies: what we answer with, and how we read what is sent.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, Limited};
 use tokio_util::sync::CancellationToken;
 
 use crate::byte_budget::Reservation;
-use crate::connections::{OpenAnswer, OpenRequest};
+use crate::connections::{OpenAnswer, OpenRequest, Pace};
 use crate::inflight;
 
 /// The error type of bodies, as the HTTP stack wants it.
@@ -32,8 +32,10 @@ pub struct Body {
     inner: Inner,
     /// What lasts as long as the answer is being sent.
     held: Option<Box<dyn Send>>,
-    /// A stream with an end that does not wait for anything but the client.
-    has_end: bool,
+    /// How a client must take it.
+    pace: Pace,
+    /// What is in memory of a stream until it has begun well.
+    head: Option<Head>,
     /// Its bytes are counted; cancelled when others need them more.
     reserved: Option<CancellationToken>,
     /// Told whenever the client has taken a part of it.
@@ -46,6 +48,27 @@ pub(crate) struct Guards {
     reserved: Option<CancellationToken>,
 }
 
+/// The part of a stream that is in memory when it begins, such as what a watch sends first.
+struct Head {
+    bytes: usize,
+    room: HeadRoom,
+}
+
+/// What counts the bytes of a stream's beginning, until it has been sent.
+#[derive(Clone, Default)]
+pub(crate) struct HeadRoom(Arc<Mutex<Option<Box<dyn Send>>>>);
+
+impl HeadRoom {
+    /// The beginning was sent, and its bytes are no longer in memory.
+    pub(crate) fn release(&self) {
+        self.lock().take();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Box<dyn Send>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 enum Inner {
     Whole(Option<Bytes>),
     Items(Items),
@@ -54,7 +77,11 @@ enum Inner {
 
 impl Body {
     fn of(inner: Inner) -> Self {
-        Self { inner, held: None, has_end: false, reserved: None, progress: None }
+        let pace = match &inner {
+            Inner::Whole(_) | Inner::Items(_) => Pace::Ending,
+            Inner::Stream(_) => Pace::Lasting,
+        };
+        Self { inner, held: None, pace, head: None, reserved: None, progress: None }
     }
 
     /// Keeps `guard` until the answer is sent, or nobody wants it any more.
@@ -68,15 +95,37 @@ impl Body {
     /// Keeps the bytes that are reserved for the answer until it is sent.
     pub(crate) fn reserve(&mut self, room: Reservation) {
         self.reserved = Some(room.revoked.clone());
-        self.hold(room);
+        self.keep(room);
     }
 
-    /// How many bytes are in memory for this answer alone until it is sent, as far as nobody has reserved them.
-    pub(crate) fn unreserved(&self) -> usize {
-        match &self.inner {
-            Inner::Whole(Some(bytes)) if self.reserved.is_none() => bytes.len(),
-            Inner::Whole(_) | Inner::Items(_) | Inner::Stream(_) => 0,
+    /// Keeps what counts the answer's bytes as long as they are in memory.
+    pub(crate) fn keep(&mut self, count: impl Send + 'static) {
+        match &self.head {
+            Some(head) => *head.room.lock() = Some(Box::new(count)),
+            None => self.hold(count),
         }
+    }
+
+    /// How many bytes are in memory for this answer alone until it is sent, as far as nobody has reserved them. Objects are the
+    /// store's; a list of them holds a pointer to each.
+    pub(crate) fn unreserved(&self) -> usize {
+        if self.reserved.is_some() {
+            return 0;
+        }
+        match (&self.inner, &self.head) {
+            (_, Some(head)) => head.bytes,
+            (Inner::Whole(whole), None) => whole.as_ref().map_or(0, Bytes::len),
+            (Inner::Items(items), None) => {
+                let frame = items.left.map_or(2 * FRAME, |left| left.min(2 * FRAME));
+                frame + items.objects.len() * size_of::<Arc<store::Object>>()
+            }
+            (Inner::Stream(_), None) => 0,
+        }
+    }
+
+    /// Whether it goes on for as long as it likes.
+    pub(crate) fn lasts(&self) -> bool {
+        self.pace != Pace::Ending
     }
 
     /// The same answer in other words: what was kept until it is sent is kept for those.
@@ -84,21 +133,25 @@ impl Body {
         Self { held: guards.held, reserved: guards.reserved, ..body }
     }
 
+    /// The same answer, each piece of it in other words.
+    pub(crate) fn rewritten_by_frame<B>(mut self, rewrite: impl FnOnce(Self) -> B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (pace, head, guards) = (self.pace, self.head.take(), self.take_guards());
+        let inner = Inner::Stream(Box::pin(rewrite(self).map_err(Into::into)));
+        Self { inner, held: guards.held, pace, head, reserved: guards.reserved, progress: None }
+    }
+
     /// Takes off what is kept until the answer is sent.
     pub(crate) fn take_guards(&mut self) -> Guards {
         Guards { held: self.held.take(), reserved: self.reserved.take() }
     }
 
-    /// Begins to be sent to a client, who must go on taking it if it has an end. A stream may be silent for as long as it likes.
+    /// Begins to be sent to a client, who must go on taking it. A stream may be silent for as long as it likes.
     pub(crate) fn send_for(&mut self, request: OpenRequest) {
-        let has_end = match &self.inner {
-            Inner::Whole(_) | Inner::Items(_) => true,
-            Inner::Stream(_) => self.has_end,
-        };
-        match has_end {
-            true => self.progress = Some(request.answer(self.reserved.clone())),
-            false => self.hold(request),
-        }
+        self.progress = Some(request.answer(self.pace, self.reserved.clone()));
     }
 
     /// Nothing.
@@ -115,13 +168,13 @@ impl Body {
         Self::of(Inner::Stream(Box::pin(body.map_err(Into::into))))
     }
 
-    /// The same for an answer that is there whole, and only written in pieces.
-    pub(crate) fn finite_stream<B>(body: B) -> Self
+    /// The events of a watch, which begins with what is in memory already: so many bytes, which `room` holds until they are sent.
+    pub(crate) fn watch<B>(body: B, bytes: usize, room: HeadRoom) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self { has_end: true, ..Self::stream(body) }
+        Self { pace: Pace::Watching, head: Some(Head { bytes, room }), ..Self::stream(body) }
     }
 
     /// `head`, the objects' own bytes separated by commas, `tail`.
@@ -226,6 +279,35 @@ impl http_body::Body for Body {
         if let Some(progress) = &self.progress {
             progress.taken();
         }
+        let polled = self.as_mut().next_frame(cx);
+        if polled.is_pending()
+            && let Some(progress) = &self.progress
+        {
+            progress.silent();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Inner::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Inner::Items(items) => items.is_done(),
+            Inner::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Inner::Items(Items { left: Some(left), .. }) => SizeHint::with_exact(*left as u64),
+            Inner::Items(_) => SizeHint::default(),
+            Inner::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Body {
+    fn next_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.inner {
             Inner::Whole(whole) => Poll::Ready(next_piece(whole).map(|piece| Ok(Frame::data(piece)))),
             Inner::Items(items) => match supervision::catch_blocking("answer", || items.next_frame()) {
@@ -243,23 +325,6 @@ impl http_body::Body for Body {
                     Poll::Ready(Some(Err(panic.into())))
                 }
             },
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.inner {
-            Inner::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Inner::Items(items) => items.is_done(),
-            Inner::Stream(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.inner {
-            Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Inner::Items(Items { left: Some(left), .. }) => SizeHint::with_exact(*left as u64),
-            Inner::Items(_) => SizeHint::default(),
-            Inner::Stream(body) => body.size_hint(),
         }
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! A connection is *new* until it has shown who it is (TLS), *idle* while it has no request, else *busy*. Whoever comes when the
 //! limit is reached takes the place of the one that has waited longest without a request, of the address with most such
-//! connections. So sockets that are opened and left alone keep nobody out. Busy connections are never closed for others; if all
-//! are busy, the newcomer is refused. Nodes and administrators have places that no user can take.
+//! connections. So sockets that are opened and left alone keep nobody out. If all are busy, the user who has most of them loses
+//! one, the one that takes nothing of its answer first, as long as that user has more than an eighth; else the newcomer is
+//! refused. All who do not say who they are count as one user. Nodes and administrators have places that no user can take.
+//!
+//! A connection that has become another protocol's (exec, port-forward) is busy for as long as it is open.
 //!
 //! The limit is a part of the descriptors the process may have. The rest is the node's and the store's: no client can take the
 //! descriptors that a termination needs.
@@ -11,7 +14,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -30,6 +33,24 @@ const NEW_MAX: usize = 1024;
 
 /// How long a client may take nothing of an answer whose bytes others need.
 const REVOKED_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a client may take nothing of an answer that is there for it, and of the events of a watch.
+const UNREAD: Duration = Duration::from_secs(30);
+pub(crate) const UNREAD_EVENTS: Duration = Duration::from_secs(60);
+/// How long an answer may take that has an end, however steadily it is taken. Upstream ends requests then, too.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// The part of the places that a user may have while others find none: one in this many.
+const FAIR_PART: usize = 8;
+
+/// How a client must take an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// It is there, and has an end.
+    Ending,
+    /// Events, each to be taken soon after it has come.
+    Watching,
+    /// What a person may look at for as long as they like: logs, answers of others.
+    Lasting,
+}
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +105,10 @@ enum Stage {
 #[derive(Default)]
 struct Activity {
     requests: AtomicUsize,
+    /// Whose the last one was.
+    user: Mutex<Option<Arc<str>>>,
+    /// Ends what the connection has become, if it is another protocol's.
+    upgraded: OnceLock<CancellationToken>,
     /// When the last one ended, in milliseconds since the registry began.
     idle_since: AtomicU64,
     sending: Mutex<BTreeMap<u64, Sending>>,
@@ -93,8 +118,12 @@ struct Activity {
 
 /// An answer that is being sent.
 struct Sending {
+    pace: Pace,
+    began: u64,
     /// When the client last took something of it.
     taken: u64,
+    /// There is nothing that it could take.
+    silent: bool,
     /// Cancelled when others need its bytes more.
     revoked: Option<CancellationToken>,
 }
@@ -104,8 +133,23 @@ pub(crate) struct OpenConnection {
     connections: Connections,
     number: u64,
     activity: Arc<Activity>,
+    /// What keeps it busy after it has become another protocol's.
+    kept: OnceLock<OpenRequest>,
     /// Cancelled when the connection is to make room for another.
     pub(crate) shed: CancellationToken,
+}
+
+/// Who asks on a connection, to be told when that is known.
+#[derive(Clone)]
+pub(crate) struct Asker(Arc<Activity>);
+
+impl Asker {
+    pub(crate) fn is(&self, user: &str) {
+        let mut known = self.0.user.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_deref() != Some(user) {
+            *known = Some(user.into());
+        }
+    }
 }
 
 /// One request, which keeps its connection busy until its answer is sent.
@@ -114,7 +158,7 @@ pub(crate) struct OpenRequest {
     activity: Arc<Activity>,
 }
 
-/// An answer with an end that is being sent. The client must go on taking it.
+/// An answer that is being sent. The client must go on taking it.
 pub(crate) struct OpenAnswer {
     request: OpenRequest,
     number: u64,
@@ -138,7 +182,10 @@ impl Connections {
             shed_of_largest_source(&mut open, is_new);
         }
         let all = count(&open, |entry| entry.stage != Stage::Shed);
-        if all >= most && !shed_of_largest_source(&mut open, |entry| entry.is_idle() && entry.stage != Stage::System) {
+        if all >= most
+            && !shed_of_largest_source(&mut open, |entry| entry.is_idle() && entry.stage != Stage::System)
+            && !self.shed_of_largest_user(&mut open)
+        {
             return None;
         }
         // Those that were told to close still have their descriptors: never more than the double.
@@ -150,7 +197,27 @@ impl Connections {
         activity.idle_since.store(self.now(), Ordering::Relaxed);
         let entry = Entry { source, stage: Stage::New, activity: Arc::clone(&activity), shed: shed.clone() };
         open.insert(number, entry);
-        Some(OpenConnection { connections: self.clone(), number, activity, shed })
+        Some(OpenConnection { connections: self.clone(), number, activity, kept: OnceLock::new(), shed })
+    }
+
+    /// Tells a connection of the user who has most to close, if that is more than a fair part of them: the one whose client has
+    /// taken nothing for longest, else the oldest.
+    fn shed_of_largest_user(&self, open: &mut BTreeMap<u64, Entry>) -> bool {
+        let mut users: HashMap<Option<Arc<str>>, usize> = HashMap::new();
+        for entry in open.values().filter(|entry| entry.stage == Stage::User) {
+            *users.entry(entry.activity.user()).or_default() += 1;
+        }
+        let Some((largest, count)) = users.into_iter().max_by_key(|(_, count)| *count) else { return false };
+        if count <= (self.0.limits.users / FAIR_PART).max(1) {
+            return false;
+        }
+        let theirs = open.iter_mut().filter(|(_, entry)| entry.stage == Stage::User);
+        let theirs = theirs.filter(|(_, entry)| entry.activity.user() == largest);
+        let stuck =
+            |(number, entry): &(&u64, &mut Entry)| (entry.activity.untaken_since().unwrap_or(u64::MAX), **number);
+        let Some((_, entry)) = theirs.min_by_key(stuck) else { return false };
+        entry.shed();
+        true
     }
 
     /// Closes idle connections, as many as this, because the machine has no descriptors left.
@@ -174,6 +241,14 @@ impl Entry {
     fn is_idle(&self) -> bool {
         self.stage != Stage::Shed && self.activity.requests.load(Ordering::Relaxed) == 0
     }
+
+    fn shed(&mut self) {
+        self.stage = Stage::Shed;
+        self.shed.cancel();
+        if let Some(upgraded) = self.activity.upgraded.get() {
+            upgraded.cancel();
+        }
+    }
 }
 
 fn count(open: &BTreeMap<u64, Entry>, which: impl Fn(&Entry) -> bool) -> usize {
@@ -186,8 +261,7 @@ fn shed_longest(open: &mut BTreeMap<u64, Entry>, which: impl Fn(&Entry) -> bool)
     let Some(longest) = these.min_by_key(|entry| entry.activity.idle_since.load(Ordering::Relaxed)) else {
         return false;
     };
-    longest.stage = Stage::Shed;
-    longest.shed.cancel();
+    longest.shed();
     true
 }
 
@@ -207,7 +281,10 @@ impl OpenConnection {
         let mut open = self.connections.lock();
         let is_user = |entry: &Entry| entry.stage == Stage::User;
         let full = !is_system && count(&open, is_user) >= self.connections.0.limits.users;
-        if full && !shed_of_largest_source(&mut open, |entry| is_user(entry) && entry.is_idle()) {
+        if full
+            && !shed_of_largest_source(&mut open, |entry| is_user(entry) && entry.is_idle())
+            && !self.connections.shed_of_largest_user(&mut open)
+        {
             return false;
         }
         self.activity.idle_since.store(self.connections.now(), Ordering::Relaxed);
@@ -223,6 +300,16 @@ impl OpenConnection {
         OpenRequest { connections: self.connections.clone(), activity: Arc::clone(&self.activity) }
     }
 
+    /// What is to be told who asks.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker(Arc::clone(&self.activity))
+    }
+
+    /// It becomes another protocol's by `request`, and is busy until it is closed. `ends` closes it.
+    pub(crate) fn upgraded(&self, request: OpenRequest, ends: CancellationToken) {
+        let _ = (self.kept.set(request), self.activity.upgraded.set(ends));
+    }
+
     /// For how long there has been no request; `None` while there is one.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
         if self.activity.requests.load(Ordering::Relaxed) > 0 {
@@ -232,11 +319,10 @@ impl OpenConnection {
         Some(Duration::from_millis(self.connections.now().saturating_sub(since)))
     }
 
-    /// Until the client has taken nothing of an answer for too long: for `patience`, or for [`REVOKED_PATIENCE`] if others need
-    /// the bytes of the answer.
-    pub(crate) async fn unread(&self, patience: Duration) {
+    /// Until the client has taken nothing of an answer for too long, or too long to take all of it.
+    pub(crate) async fn unread(&self) {
         loop {
-            let left = self.unread_in(patience);
+            let left = self.unread_in();
             if left.is_zero() {
                 return;
             }
@@ -250,16 +336,11 @@ impl OpenConnection {
         }
     }
 
-    /// How long it takes until an answer has waited too long for the client.
-    fn unread_in(&self, patience: Duration) -> Duration {
+    /// How long it takes at least until an answer has waited too long for the client.
+    fn unread_in(&self) -> Duration {
         let now = self.connections.now();
         let sending = self.activity.lock_sending();
-        let left = sending.values().map(|sending| {
-            let is_revoked = sending.revoked.as_ref().is_some_and(CancellationToken::is_cancelled);
-            let patience = if is_revoked { REVOKED_PATIENCE } else { patience };
-            patience.saturating_sub(Duration::from_millis(now.saturating_sub(sending.taken)))
-        });
-        left.min().unwrap_or(patience)
+        sending.values().map(|sending| sending.left(now)).min().unwrap_or(UNREAD).min(UNREAD)
     }
 }
 
@@ -267,6 +348,22 @@ impl Sending {
     /// What tells that others need its bytes, if that was not told yet.
     fn awaited(&self) -> Option<CancellationToken> {
         self.revoked.clone().filter(|revoked| !revoked.is_cancelled())
+    }
+
+    /// How long it may wait for the client yet.
+    fn left(&self, now: u64) -> Duration {
+        let since = |then: u64| Duration::from_millis(now.saturating_sub(then));
+        let is_revoked = self.revoked.as_ref().is_some_and(CancellationToken::is_cancelled);
+        let patience = match self.pace {
+            _ if self.silent => None,
+            _ if is_revoked => Some(REVOKED_PATIENCE),
+            Pace::Ending => Some(UNREAD),
+            Pace::Watching => Some(UNREAD_EVENTS),
+            Pace::Lasting => None,
+        };
+        let untaken = patience.map(|patience| patience.saturating_sub(since(self.taken)));
+        let limit = (self.pace == Pace::Ending).then(|| ANSWER_LIMIT.saturating_sub(since(self.began)));
+        untaken.into_iter().chain(limit).min().unwrap_or(Duration::MAX)
     }
 }
 
@@ -280,14 +377,25 @@ impl Activity {
     fn lock_sending(&self) -> MutexGuard<'_, BTreeMap<u64, Sending>> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn user(&self) -> Option<Arc<str>> {
+        self.user.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Since when the client has taken nothing of an answer that is there for it.
+    fn untaken_since(&self) -> Option<u64> {
+        let sending = self.lock_sending();
+        sending.values().filter(|sending| !sending.silent).map(|sending| sending.taken).min()
+    }
 }
 
 impl OpenRequest {
-    /// Its answer has an end, and begins to be sent. `revoked` tells when others need its bytes more.
-    pub(crate) fn answer(self, revoked: Option<CancellationToken>) -> OpenAnswer {
+    /// Its answer begins to be sent. `revoked` tells when others need its bytes more.
+    pub(crate) fn answer(self, pace: Pace, revoked: Option<CancellationToken>) -> OpenAnswer {
         let number = self.connections.0.next.fetch_add(1, Ordering::Relaxed);
-        let (taken, is_reserved) = (self.connections.now(), revoked.is_some());
-        self.activity.lock_sending().insert(number, Sending { taken, revoked });
+        let (now, is_reserved) = (self.connections.now(), revoked.is_some());
+        let sending = Sending { pace, began: now, taken: now, silent: false, revoked };
+        self.activity.lock_sending().insert(number, sending);
         if is_reserved {
             self.activity.reserved.notify_one();
         }
@@ -300,7 +408,14 @@ impl OpenAnswer {
     pub(crate) fn taken(&self) {
         let now = self.request.connections.now();
         if let Some(sending) = self.request.activity.lock_sending().get_mut(&self.number) {
-            sending.taken = now;
+            (sending.taken, sending.silent) = (now, false);
+        }
+    }
+
+    /// There is nothing to take.
+    pub(crate) fn silent(&self) {
+        if let Some(sending) = self.request.activity.lock_sending().get_mut(&self.number) {
+            sending.silent = true;
         }
     }
 }
@@ -356,10 +471,12 @@ mod tests {
         let all = connections();
         let users: Vec<_> =
             (0..6).map(|_| all.accept(HERE).unwrap()).inspect(|one| assert!(one.shown(false))).collect();
+        users.iter().enumerate().for_each(|(number, one)| one.asker().is(&number.to_string()));
         let busy: Vec<_> = [0, 1, 3].iter().map(|at| users[*at].begin()).collect();
         let newcomer = all.accept(THERE).unwrap();
         assert!(newcomer.shown(false));
         assert_eq!(shed(&users), [2], "the one that has waited longest of those that wait");
+        newcomer.asker().is("new");
         let rest: Vec<_> = [4, 5].iter().map(|at| users[*at].begin()).collect();
         let request = newcomer.begin();
         let refused = all.accept(THERE).unwrap();
@@ -383,40 +500,116 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answer_that_a_client_does_not_take_ends_its_connection() {
-        const PATIENT: Duration = Duration::from_secs(30);
         let all = connections();
         let one = all.accept(HERE).unwrap();
-        assert_eq!(one.unread_in(PATIENT), PATIENT, "nothing is being sent");
-        let (first, second) = (one.begin().answer(None), one.begin().answer(None));
+        assert_eq!(one.unread_in(), UNREAD, "nothing is being sent");
+        let (first, second) = (one.begin().answer(Pace::Ending, None), one.begin().answer(Pace::Ending, None));
         tokio::time::advance(Duration::from_secs(9)).await;
         first.taken();
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(one.unread_in(PATIENT), Duration::from_secs(20), "of the one that waits longest");
+        assert_eq!(one.unread_in(), Duration::from_secs(20), "of the one that waits longest");
         drop(second);
-        assert_eq!(one.unread_in(PATIENT), Duration::from_secs(29));
+        assert_eq!(one.unread_in(), Duration::from_secs(29));
         let began = Instant::now();
-        one.unread(PATIENT).await;
+        one.unread().await;
         assert_eq!(began.elapsed(), Duration::from_secs(29));
         drop(first);
-        assert_eq!((one.unread_in(PATIENT), one.idle_for()), (PATIENT, Some(Duration::ZERO)));
+        assert_eq!((one.unread_in(), one.idle_for()), (UNREAD, Some(Duration::ZERO)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn unread_answer_whose_bytes_others_need_ends_its_connection_sooner() {
-        const PATIENT: Duration = Duration::from_secs(30);
         let all = connections();
         let one = all.accept(HERE).unwrap();
         let (began, revoked) = (Instant::now(), CancellationToken::new());
         let later = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
-            let answer = one.begin().answer(Some(revoked.clone()));
+            let answer = one.begin().answer(Pace::Ending, Some(revoked.clone()));
             tokio::time::sleep(Duration::from_millis(500)).await;
             revoked.cancel();
             answer
         };
-        let (answer, ()) = tokio::join!(later, one.unread(PATIENT));
+        let (answer, ()) = tokio::join!(later, one.unread());
         assert_eq!(began.elapsed(), Duration::from_secs(3) + REVOKED_PATIENCE, "counted from when it was last taken");
         drop(answer);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_that_is_taken_too_slowly_ends_its_connection_after_a_minute() {
+        let all = connections();
+        let one = all.accept(HERE).unwrap();
+        let (began, answer) = (Instant::now(), one.begin().answer(Pace::Ending, None));
+        let trickle = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(7)).await;
+                answer.taken();
+            }
+        };
+        tokio::select! {
+            () = one.unread() => {}
+            () = trickle => {}
+        }
+        assert_eq!(began.elapsed(), ANSWER_LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watch_may_be_silent_for_ever_and_ends_when_its_events_are_not_taken() {
+        let all = connections();
+        let one = all.accept(HERE).unwrap();
+        let log = one.begin().answer(Pace::Lasting, None);
+        let watch = one.begin().answer(Pace::Watching, None);
+        watch.silent();
+        assert!(tokio::time::timeout(Duration::from_secs(3600), one.unread()).await.is_err());
+        watch.taken();
+        let began = Instant::now();
+        one.unread().await;
+        assert_eq!(began.elapsed(), UNREAD_EVENTS);
+        drop((watch, log));
+    }
+
+    /// [SE-97] Those who do not say who they are, or open more streams than others, lose theirs when somebody else finds no place.
+    #[tokio::test(start_paused = true)]
+    async fn user_with_most_busy_connections_loses_the_one_that_is_stuck() {
+        let all = Connections::new(Limits { open: 32, users: 24, new: 4, new_per_source: 3 });
+        let user = |name: &str| {
+            let one = all.accept(HERE)?;
+            let let_in = one.shown(false);
+            one.asker().is(name);
+            let_in.then(|| (one.begin().answer(Pace::Lasting, None), one))
+        };
+        let mut theirs: Vec<_> = (0..21).map(|_| user("flood").unwrap()).collect();
+        let others: Vec<_> = (0..3).map(|_| user("quiet").unwrap()).collect();
+        theirs.iter().filter(|(answer, _)| answer.number != theirs[7].0.number).for_each(|(answer, _)| answer.silent());
+        for many in 1..=18 {
+            let newcomer = user(&format!("user {many}")).unwrap_or_else(|| panic!("{many}: there is a place"));
+            assert_eq!(theirs.iter().filter(|(_, one)| one.shed.is_cancelled()).count(), many);
+            assert!(many > 1 || theirs[7].1.shed.is_cancelled(), "the one whose client takes nothing is the first");
+            theirs.push(newcomer);
+        }
+        assert!(user("one too many").is_none(), "nobody has more than a fair part");
+        assert!(others.iter().all(|(_, one)| !one.shed.is_cancelled()));
+    }
+
+    #[test]
+    fn connection_of_another_protocol_is_busy_until_it_is_closed_and_is_told_to_end() {
+        let all = connections();
+        let users: Vec<_> =
+            (0..6).map(|_| all.accept(HERE).unwrap()).inspect(|one| assert!(one.shown(false))).collect();
+        let ends: Vec<_> = users.iter().map(|one| (one.begin(), CancellationToken::new())).collect();
+        let ends: Vec<_> = users
+            .iter()
+            .zip(ends)
+            .map(|(one, (request, token))| {
+                one.asker().is("bob");
+                one.upgraded(request, token.clone());
+                token
+            })
+            .collect();
+        assert_eq!((users[0].idle_for(), all.shed_idle(6)), (None, 0));
+        assert!(all.accept(THERE).unwrap().shown(false));
+        assert_eq!(ends.iter().filter(|token| token.is_cancelled()).count(), 1);
+        drop(users);
+        assert!(all.lock().is_empty());
     }
 
     #[test]

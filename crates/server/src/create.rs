@@ -14,7 +14,7 @@ use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, write_failure};
 use crate::tickets::Held;
-use crate::{account_secrets, admission, delete, node_rules, random, rbac, update};
+use crate::{account_secrets, admission, certificates, delete, node_rules, random, rbac, update};
 
 /// How often a generated name may turn out to be taken, or the namespace to change in between.
 const TRIES: usize = 8;
@@ -46,6 +46,7 @@ pub(crate) async fn handle(
     let (kind, mut value) = (kind.stored_kind(), kind.to_stored(decoded.value));
     rbac::check_grant(state, request, None, &value)?;
     node_rules::check_create(state, &request.identity, kind, &value)?;
+    certificates::admit_create(request, kind, &mut value)?;
     let mut manager = Some(request.field_manager());
     if request.kind.face.is_some() {
         update::track(request, None, &mut value);

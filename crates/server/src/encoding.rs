@@ -49,8 +49,8 @@ pub(crate) fn packed(mut response: Response<Body>) -> Response<Body> {
     headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     headers.remove(header::CONTENT_LENGTH);
     response.map(|body| {
-        let encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        Body::finite_stream(Packed { body, encoder: Some(encoder) })
+        let encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
+        body.rewritten_by_frame(|body| Packed { body, encoder })
     })
 }
 
@@ -110,8 +110,8 @@ pub(crate) async fn as_protobuf(response: Response<Body>) -> Response<Body> {
     let (mut parts, mut body) = response.into_parts();
     if parts.extensions.get::<Watched>().is_some() {
         parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF_WATCH));
-        let frames = body.map_frame(|frame| frame.map_data(|lines| as_events(&lines)));
-        return Response::from_parts(parts, Body::stream(frames));
+        let events = body.rewritten_by_frame(|body| body.map_frame(|frame| frame.map_data(|lines| as_events(&lines))));
+        return Response::from_parts(parts, events);
     }
     let guards = body.take_guards();
     let Ok(whole) = body.collect().await else {

@@ -5,7 +5,7 @@
 //! seat, but each user has only so many at once, and so have all together.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::Status;
@@ -37,6 +37,14 @@ const BODIES_MAX: usize = 48 << 20;
 const ANSWERS_PER_USER: usize = 32 << 20;
 const ANSWERS_MAX: usize = 96 << 20;
 
+/// Answers up to this size take their part of what a user may have unread, and never wait.
+pub(crate) const SMALL_ANSWER: usize = 64 * 1024;
+/// What even the shortest answer costs.
+const ANSWER_LEAST: usize = 4 * 1024;
+/// Bytes of short answers that nobody has taken yet, of one user and of all. Whoever has more is answered nothing else.
+const SMALL_ANSWERS_PER_USER: usize = 16 << 20;
+const SMALL_ANSWERS_MAX: usize = 48 << 20;
+
 /// Watches, and other requests that last, of one user and of all who are not exempt.
 const LASTING_PER_USER: usize = 2000;
 const LASTING_MAX: usize = 10_000;
@@ -49,7 +57,8 @@ pub(crate) struct InflightLimits {
     system_bodies: ByteBudget,
     answers: ByteBudget,
     system_answers: ByteBudget,
-    lasting: LastingRequests,
+    small_answers: Shares,
+    lasting: Shares,
 }
 
 impl Default for InflightLimits {
@@ -62,7 +71,8 @@ impl Default for InflightLimits {
             system_bodies: ByteBudget::new(BODIES_MAX, BODIES_PER_USER),
             answers: ByteBudget::new(ANSWERS_MAX, ANSWERS_PER_USER),
             system_answers: ByteBudget::new(ANSWERS_MAX, ANSWERS_PER_USER),
-            lasting: LastingRequests::default(),
+            small_answers: Shares::new(SMALL_ANSWERS_PER_USER, SMALL_ANSWERS_MAX),
+            lasting: Shares::new(LASTING_PER_USER, LASTING_MAX),
         }
     }
 }
@@ -91,6 +101,19 @@ impl InflightLimits {
         budget.reserve(flow(identity), bytes).await
     }
 
+    /// 429 for those who leave too many answers unread to be given another.
+    pub(crate) fn check_unread(&self, identity: &Identity) -> Result<(), Status> {
+        if is_exempt(identity) || self.small_answers.has_room(flow(identity), ANSWER_LEAST) {
+            return Ok(());
+        }
+        Err(too_many())
+    }
+
+    /// Counts a short answer until it is sent. One that is there is never refused.
+    pub(crate) fn count_answer(&self, identity: &Identity, bytes: usize) -> Option<Share> {
+        (!is_exempt(identity)).then(|| self.small_answers.take(flow(identity), bytes.max(ANSWER_LEAST)))
+    }
+
     /// Another seat for a request whose body has so many bytes, or `None` if it is not large or is exempt.
     pub(crate) async fn take_large(&self, identity: &Identity, bytes: usize) -> Result<Option<Seat>, Status> {
         if bytes < LARGE || is_exempt(identity) {
@@ -100,11 +123,11 @@ impl InflightLimits {
     }
 
     /// A place for a request that lasts, or 429.
-    pub(crate) fn begin_lasting(&self, identity: &Identity) -> Result<Option<LastingRequest>, Status> {
+    pub(crate) fn begin_lasting(&self, identity: &Identity) -> Result<Option<Share>, Status> {
         if is_exempt(identity) {
             return Ok(None);
         }
-        self.lasting.begin(flow(identity)).map(Some).ok_or_else(too_many)
+        self.lasting.begin(flow(identity), 1).map(Some).ok_or_else(too_many)
     }
 }
 
@@ -118,7 +141,7 @@ pub(crate) fn too_many() -> Status {
 }
 
 /// Who shares one user's part. All service accounts of a namespace are one: whoever may make one account may make a thousand.
-fn flow(identity: &Identity) -> &str {
+pub(crate) fn flow(identity: &Identity) -> &str {
     let user = identity.user.as_str();
     let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
     account.map_or(user, |(_, name)| &user[..user.len() - name.len() - 1])
@@ -133,42 +156,68 @@ pub(crate) fn is_exempt(identity: &Identity) -> bool {
         || account.is_some_and(rbac::is_controller)
 }
 
-/// How many requests that last each user has.
-#[derive(Clone, Default)]
-struct LastingRequests(Arc<Mutex<LastingCounts>>);
+/// What each user has of something that is bounded for each of them and for all.
+#[derive(Clone)]
+struct Shares(Arc<Mutex<Counts>>);
 
-#[derive(Default)]
-struct LastingCounts {
+struct Counts {
     by_user: HashMap<Arc<str>, usize>,
     all: usize,
+    per_user: usize,
+    most: usize,
 }
 
-/// One of them; it ends when this is dropped.
-pub(crate) struct LastingRequest {
-    requests: LastingRequests,
+/// A part of it; it ends when this is dropped.
+pub(crate) struct Share {
+    shares: Shares,
     user: Arc<str>,
+    amount: usize,
 }
 
-impl LastingRequests {
-    fn begin(&self, user: &str) -> Option<LastingRequest> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl Shares {
+    fn new(per_user: usize, most: usize) -> Self {
+        Self(Arc::new(Mutex::new(Counts { by_user: HashMap::new(), all: 0, per_user, most })))
+    }
+
+    fn begin(&self, user: &str, amount: usize) -> Option<Share> {
+        let mut counts = self.lock();
+        counts.has_room(user, amount).then(|| self.taken(&mut counts, user, amount))
+    }
+
+    /// The same, whether there is room or not.
+    fn take(&self, user: &str, amount: usize) -> Share {
+        self.taken(&mut self.lock(), user, amount)
+    }
+
+    fn has_room(&self, user: &str, amount: usize) -> bool {
+        self.lock().has_room(user, amount)
+    }
+
+    fn taken(&self, counts: &mut Counts, user: &str, amount: usize) -> Share {
         let user = counts.by_user.get_key_value(user).map_or_else(|| user.into(), |(known, _)| Arc::clone(known));
-        let own = counts.by_user.get(&user).copied().unwrap_or_default();
-        if own >= LASTING_PER_USER || counts.all >= LASTING_MAX {
-            return None;
-        }
-        counts.all += 1;
-        counts.by_user.insert(Arc::clone(&user), own + 1);
-        Some(LastingRequest { requests: self.clone(), user })
+        counts.all += amount;
+        *counts.by_user.entry(Arc::clone(&user)).or_default() += amount;
+        Share { shares: self.clone(), user, amount }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for LastingRequest {
+impl Counts {
+    fn has_room(&self, user: &str, amount: usize) -> bool {
+        let own = self.by_user.get(user).copied().unwrap_or_default();
+        own + amount <= self.per_user && self.all + amount <= self.most
+    }
+}
+
+impl Drop for Share {
     fn drop(&mut self) {
-        let mut counts = self.requests.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.all -= 1;
+        let mut counts = self.shares.lock();
+        counts.all -= self.amount;
         if let Some(own) = counts.by_user.get_mut(&self.user) {
-            *own -= 1;
+            *own -= self.amount;
             if *own == 0 {
                 counts.by_user.remove(&self.user);
             }
@@ -214,6 +263,24 @@ mod tests {
         assert_eq!(of("system:serviceaccount:odd"), "system:serviceaccount:odd");
     }
 
+    /// [SE-97]
+    #[test]
+    fn user_who_leaves_many_short_answers_unread_is_answered_nothing_else() {
+        let inflight = InflightLimits::default();
+        let (bob, eve) = (Identity::new("bob", &[]), Identity::new("eve", &[]));
+        let most = SMALL_ANSWERS_PER_USER / SMALL_ANSWER;
+        let mut unread: Vec<_> = (0..most).map(|_| inflight.count_answer(&bob, SMALL_ANSWER)).collect();
+        assert_eq!(inflight.check_unread(&bob).unwrap_err().code, 429);
+        inflight.check_unread(&eve).unwrap();
+        inflight.check_unread(&Identity::node("n1")).unwrap();
+        unread.pop();
+        inflight.check_unread(&bob).unwrap();
+        let tiny: Vec<_> = (0..16).map(|_| inflight.count_answer(&bob, 1)).collect();
+        assert_eq!(inflight.check_unread(&bob).unwrap_err().code, 429, "every answer costs something");
+        drop((tiny, unread));
+        assert_eq!(inflight.small_answers.lock().all, 0);
+    }
+
     #[test]
     fn lasting_requests_are_limited_by_user_and_system_identities_are_not() {
         let inflight = InflightLimits::default();
@@ -225,7 +292,7 @@ mod tests {
         held.pop();
         assert!(inflight.begin_lasting(&bob).unwrap().is_some());
         drop(held);
-        let counts = inflight.lasting.0.lock().unwrap();
+        let counts = inflight.lasting.lock();
         assert_eq!((counts.all, counts.by_user.len()), (0, 0));
     }
 }

@@ -21,6 +21,7 @@ mod binding;
 mod body;
 mod bootstrap;
 mod byte_budget;
+mod certificates;
 mod change;
 mod collection;
 mod connections;
@@ -172,6 +173,7 @@ impl Server {
         background("dns-service", &state, &stop, dns_service::keep);
         background("account-secrets", &state, &stop, account_secrets::keep);
         background("protection", &state, &stop, protection::keep);
+        background("certificates", &state, &stop, certificates::keep);
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
 
@@ -180,6 +182,12 @@ impl Server {
         if self.state.root_ca.set(pem.to_owned()).is_ok() {
             self.state.root_ca_set.notify_one();
         }
+    }
+
+    /// Signs requests for certificates by `keys` from now on, and approves those of nodes for themselves. The first call counts.
+    pub fn sign_certificates_by(&self, keys: &pki::Pki) {
+        // Another authority would be a mistake of the wiring.
+        let _ = self.state.authority.set(keys.clone());
     }
 
     /// Tells where this process serves the cluster DNS: `kube-system/kube-dns` then leads there. Answers the address of that service;

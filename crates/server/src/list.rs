@@ -14,6 +14,7 @@ use store::{HistoryError, Object, Revision};
 
 use crate::body::Body;
 use crate::encoding;
+use crate::inflight::SMALL_ANSWER;
 use crate::negotiate::{Form, Media};
 use crate::query::Query;
 use crate::request::Request;
@@ -95,11 +96,14 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     check_options(&request.query)?;
     let selection = Selection::parse(&request.kind, &request.query)?;
     let listed = page(state, request, &selection)?;
-    if listed.items.len() <= MANY || is_written_piece_by_piece(request) {
+    if is_written_piece_by_piece(request) && (listed.items.len() > MANY || is_stored_form(request, form)) {
         return answer(request, form, listed);
     }
     // The whole answer is in memory until it is sent.
     let bytes = listed.items.iter().map(|object| object.json.len()).sum();
+    if bytes <= SMALL_ANSWER {
+        return answer(request, form, listed);
+    }
     let room = state.inflight.reserve_answer(&request.identity, bytes).await?;
     let mut answer = answer(request, form, listed)?;
     answer.body_mut().reserve(room);
@@ -111,6 +115,11 @@ const MANY: usize = 500;
 
 fn is_written_piece_by_piece(request: &Request) -> bool {
     request.accept.media() == Media::Json && !request.pretty
+}
+
+/// Whether the items are sent as they are stored.
+fn is_stored_form(request: &Request, form: Form) -> bool {
+    matches!(form, Form::Object | Form::Discovery { .. }) && request.kind.face.is_none()
 }
 
 /// Reads what the request's list options ask for.
@@ -140,6 +149,8 @@ pub(crate) fn page(state: &State, request: &Request, selection: &Selection) -> R
     items.retain(|object| selection.takes(object));
     let rest = if limit > 0 { items.len().saturating_sub(limit) } else { 0 };
     items.truncate(items.len() - rest);
+    // A page keeps nothing of what it is a page of.
+    items.shrink_to_fit();
     let next = items.last().filter(|_| rest > 0).map(|last| {
         let (namespace, name) = (last.key.namespace.to_string(), last.key.name.to_string());
         let rv = i64::try_from(page.revision.0).unwrap_or(i64::MAX);
@@ -198,7 +209,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         return in_protobuf(kind, form, &metadata, &listed.items);
     }
     let bytes = match form {
-        Form::Object | Form::Discovery { .. } if !request.pretty && kind.face.is_none() => {
+        _ if !request.pretty && is_stored_form(request, form) => {
             let mut head = Vec::with_capacity(128);
             let frame = json!({ "metadata": metadata }).to_string();
             respond::write_framed(&mut head, kind.list_kind(), kind.api_version(), frame.as_bytes());

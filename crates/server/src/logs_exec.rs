@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
-use crate::inflight::LastingRequest;
+use crate::inflight::Share;
 use crate::node::{self, AskError};
 use crate::query::{self, Query};
 use crate::request::Request;
@@ -72,7 +72,7 @@ pub(crate) async fn stream(
     state: &State,
     request: &Request,
     parts: &mut Parts,
-    lasting: Option<LastingRequest>,
+    lasting: Option<Share>,
 ) -> Result<Response<Body>, Status> {
     let subresource = request.subresource_name().unwrap_or_default();
     let pod = find(state, request)?.value();

@@ -7,6 +7,7 @@ use http::{Response, StatusCode};
 use crate::admission;
 use crate::authorize;
 use crate::body::Body;
+use crate::certificates;
 use crate::change;
 use crate::create::{self, Creation};
 use crate::node_rules;
@@ -103,6 +104,7 @@ async fn apply(
         authorize::authorize_create(state, request)?;
         rbac::check_grant(state, request, None, &object)?;
         node_rules::check_create(state, &request.identity, kind, &object)?;
+        certificates::admit_create(request, kind, &mut object)?;
         let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run, is_own: false };
         match create::create(state, &creation, object, warnings).await {
             // Somebody created it meanwhile: then this is an update.
@@ -125,6 +127,7 @@ async fn apply(
         admission::may_grow(state, kind, &old, &new)?;
         node_rules::check_update(&request.identity, kind, &old, &new)?;
         rbac::check_grant(state, request, Some(&*old), &new)?;
+        certificates::admit_update(state, request, kind, &old, &mut new)?;
         if request.subresource.is_empty() {
             admission::allocate(state, kind, &mut new, Some(&*old))?;
         }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::authorize::{Attributes, Target as ProxyTarget, authorize};
 use crate::body::{Body, BoxError};
 use crate::identity::Identity;
-use crate::inflight::LastingRequest;
+use crate::inflight::Share;
 use crate::logs_exec::join;
 use crate::node;
 use crate::request::{ResourceAddress, Stopping};
@@ -96,7 +96,7 @@ pub(crate) async fn handle<B>(
     mut parts: Parts,
     sent: B,
     allowed: impl Fn(),
-    lasting: Option<LastingRequest>,
+    lasting: Option<Share>,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body + Send + 'static,
@@ -304,7 +304,7 @@ fn upgraded(
     answer: Response<Incoming>,
     upgrade: OnUpgrade,
     stopping: CancellationToken,
-    lasting: Option<LastingRequest>,
+    lasting: Option<Share>,
 ) -> Result<Response<Body>, Status> {
     let code = answer.status();
     if code != StatusCode::SWITCHING_PROTOCOLS && code.as_u16() < 400 {

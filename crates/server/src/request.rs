@@ -3,6 +3,7 @@
 //! Parsing has two halves. [`Address`] is what the path says, as words: enough to ask the authoriser. [`Request`] is the
 //! same resolved against the table of kinds, with everything a handler needs.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{Kind, Registry, Status};
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::authorize::{Attributes, Target};
 use crate::identity::Identity;
 use crate::negotiate::{Accept, Form, Media};
+use crate::proxy::Peer;
 use crate::query::{self, Query};
 
 /// What is to be done, in the words of authorisation.
@@ -221,6 +223,8 @@ pub(crate) struct Request {
     pub(crate) content_type: Option<String>,
     pub(crate) user_agent: String,
     pub(crate) identity: Identity,
+    /// Where it came from, if it came over the network.
+    pub(crate) peer: Option<IpAddr>,
     /// Ends long answers when the connection's server stops.
     pub(crate) stopping: CancellationToken,
     pub(crate) body: Bytes,
@@ -259,6 +263,7 @@ impl Request {
             content_type: text(&parts.headers, header::CONTENT_TYPE),
             user_agent,
             identity,
+            peer: parts.extensions.get::<Peer>().map(|peer| peer.0),
             stopping: parts.extensions.get::<Stopping>().map(|s| s.0.clone()).unwrap_or_default(),
             body,
         })

@@ -12,17 +12,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use jiff::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::connections::{Connections, Limits, OpenConnection};
 use crate::identity::Identity;
@@ -60,8 +62,6 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// Most bytes of headers (HTTP/2), and of headers or an unread answer (HTTP/1.1: an address alone may have 64 KiB).
 const HEADERS_MAX: u32 = 64 * 1024;
 const HTTP1_BUFFER: usize = 96 * 1024;
-/// How long a client may take nothing of an answer that is there for it.
-const UNREAD: Duration = Duration::from_secs(30);
 /// How long a connection may take to close that has no request.
 const CLOSE: Duration = Duration::from_secs(5);
 /// Idle connections that are closed at once when the process has no descriptors left.
@@ -170,6 +170,7 @@ async fn connection(
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity =
         certificate.and_then(|certificate| Some(Identity::from_certificate(certificate)?.shown_by(certificate)));
+    let good_for = certificate.and_then(|certificate| good_for(certificate, service.state.now()));
     let is_system = identity.as_ref().is_some_and(inflight::is_exempt);
     if !place.shown(is_system) {
         return tracing::debug!(%peer, "a connection was refused: all connections of users are busy");
@@ -182,12 +183,16 @@ async fn connection(
         }
         request.extensions_mut().insert(Stopping(token.clone()));
         request.extensions_mut().insert(Peer(peer.ip()));
+        request.extensions_mut().insert(requests.asker());
         let (busy, answer) = (requests.begin(), service.clone().oneshot(request));
-        let worked = Arc::clone(&worked);
+        let (worked, place, ends) = (Arc::clone(&worked), Arc::clone(&requests), token.clone());
         async move {
             let mut answer = answer.await?;
             worked.notify_one();
-            answer.body_mut().send_for(busy);
+            match answer.status() {
+                StatusCode::SWITCHING_PROTOCOLS => place.upgraded(busy, ends),
+                _ => answer.body_mut().send_for(busy),
+            }
             Ok::<_, Infallible>(answer)
         }
     });
@@ -200,22 +205,39 @@ async fn connection(
             () = stopping.cancelled() => {}
             () = place.shed.cancelled() => {}
             () = idle(&place) => {}
+            // Whoever has a newer one comes back with it.
+            () = over(good_for) => {}
         }
     };
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        () = place.unread(UNREAD) => return tracing::debug!(%peer, "a client did not take its answer"),
+        () = place.unread() => return tracing::debug!(%peer, "a client did not take its answer"),
         () = ends => {
             connection.as_mut().graceful_shutdown();
             match stopping.is_cancelled() {
                 true => connection.await,
-                // It has no request: what it has begun to send is not waited for.
+                // It has no request, or its user has too many: what it has begun to send is not waited for.
                 false => tokio::time::timeout(CLOSE, connection).await.unwrap_or(Ok(())),
             }
         }
     };
     if let Err(error) = result {
         tracing::trace!(%peer, %error, "connection ended early");
+    }
+}
+
+/// For how long a client's certificate is good from `now`.
+fn good_for(certificate: &[u8], now: Timestamp) -> Option<Duration> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let left = certificate.validity().not_after.timestamp().saturating_sub(now.as_second());
+    Some(Duration::from_secs(u64::try_from(left).unwrap_or_default()))
+}
+
+/// Until that time is over; for ever if nothing ends.
+async fn over(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

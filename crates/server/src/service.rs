@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,7 +20,9 @@ use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
 use crate::byte_budget::Reservation;
+use crate::connections::Asker;
 use crate::identity::Identity;
+use crate::inflight::SMALL_ANSWER;
 use crate::metrics::{self, RequestLabels};
 use crate::negotiate::{Accept, Media};
 use crate::proxy::Peer;
@@ -29,16 +31,14 @@ use crate::request::{Address, Request, ResourceAddress, Verb};
 use crate::state::State;
 use crate::tokens;
 use crate::{
-    binding, collection, create, custom, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch,
-    proxy, random, respond, reviews, scale, socket, update, usage, watch,
+    binding, collection, create, custom, delete, discovery, encoding, get, health, inflight, list, logs_exec,
+    node_rules, patch, proxy, random, respond, reviews, scale, socket, update, usage, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// One that changes something, within this.
 const WRITE_LIMIT: Duration = Duration::from_secs(34);
-/// Answers up to this size are bounded by how many requests there may be.
-const SMALL_ANSWER: usize = 64 * 1024;
 /// What a client is told of a panic.
 const BROKEN: &str = "the server broke on this request";
 /// What panics of requests are counted as.
@@ -102,7 +102,8 @@ where
     let id = random::uid();
     let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request, state.clock)));
     let record = pending.as_ref().map(|pending| &pending.record);
-    let outcome = supervision::catch(PART, dispatch(state, registry, request, record)).await;
+    let (remote, client) = (request.extensions().get::<Peer>().is_some(), OnceLock::new());
+    let outcome = supervision::catch(PART, dispatch(state, registry, request, record, &client)).await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
@@ -121,6 +122,10 @@ where
         Media::Protobuf if ours => encoding::as_protobuf(response).await,
         Media::Json | Media::Yaml | Media::Protobuf => response,
     };
+    if remote && (!response.body().lasts() || response.body().unreserved() > 0) {
+        let client = client.into_inner().unwrap_or_else(Identity::anonymous);
+        response = counted(state, &client, &method, response).await.unwrap_or_else(|refused| respond::status(&refused));
+    }
     if gzip && ours {
         response = encoding::packed(response);
     }
@@ -172,6 +177,7 @@ async fn dispatch<B>(
     registry: Arc<Registry>,
     request: http::Request<B>,
     record: Option<&Record>,
+    client: &OnceLock<Identity>,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body + Send + 'static,
@@ -180,6 +186,12 @@ where
 {
     let (mut parts, sent) = request.into_parts();
     let identity = authenticate(state, &mut parts, record)?;
+    if parts.extensions.get::<Peer>().is_some() {
+        if let Some(asker) = parts.extensions.get::<Asker>() {
+            asker.is(inflight::flow(&identity));
+        }
+        state.inflight.check_unread(client.get_or_init(|| identity.clone()))?;
+    }
     let allowed = || {
         if let Some(record) = record {
             record.allowed.store(true, Ordering::Relaxed);
@@ -225,7 +237,6 @@ where
             let answer = async {
                 let (body, room) =
                     if has_body { receive(state, &parts, &identity, sent).await? } else { Default::default() };
-                let client = parts.extensions.get::<Peer>().is_some().then(|| identity.clone());
                 let request = Request::new(&parts, (&registry, state.now()), address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
                 // Whoever waits for one of the few places of large bodies takes no seat from the others meanwhile.
@@ -233,7 +244,7 @@ where
                 let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
                 let lasts = streams || verb == Verb::Watch;
                 let lasting = if lasts { state.inflight.begin_lasting(&request.identity)? } else { None };
-                let answer = match takes_over {
+                match takes_over {
                     true => logs_exec::stream(state, &request, &mut parts, lasting).await,
                     false if has_body => finished(Arc::clone(state), request, (seat, large, room)).await,
                     false => {
@@ -251,13 +262,6 @@ where
                             answer => answer,
                         }
                     }
-                };
-                match client {
-                    // What was written stays written; the client does not know, as after any time-out.
-                    Some(client) => counted(state, &client, answer?)
-                        .await
-                        .map_err(|refused| if has_body { too_late() } else { refused }),
-                    None => answer,
                 }
             };
             match tokio::time::timeout(limit, answer).await {
@@ -287,12 +291,24 @@ where
     Ok((body::read(sent, announced, room.as_ref()).await?, room))
 }
 
-/// An answer whose bytes are counted while they wait for the client: one that is long, and nobody else's.
-async fn counted(state: &State, client: &Identity, mut answer: Response<Body>) -> Result<Response<Body>, Status> {
+/// An answer whose bytes are counted while they wait for the client, in whatever form they are sent. A long one waits until
+/// there is room for it.
+async fn counted(
+    state: &State,
+    client: &Identity,
+    method: &Method,
+    mut answer: Response<Body>,
+) -> Result<Response<Body>, Status> {
     let bytes = answer.body().unreserved();
-    if bytes > SMALL_ANSWER {
-        let room = state.inflight.reserve_answer(client, bytes).await?;
-        answer.body_mut().reserve(room);
+    if bytes <= SMALL_ANSWER {
+        answer.body_mut().keep(state.inflight.count_answer(client, bytes));
+        return Ok(answer);
+    }
+    match state.inflight.reserve_answer(client, bytes).await {
+        Ok(room) => answer.body_mut().reserve(room),
+        Err(refused) if matches!(*method, Method::GET | Method::HEAD) => return Err(refused),
+        // What was written stays written; the client does not know, as after any time-out.
+        Err(_) => return Err(too_late()),
     }
     Ok(answer)
 }
@@ -353,7 +369,9 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,
         (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
         (Verb::Get | Verb::Update | Verb::Patch, Some("scale")) => scale::handle(state, request).await,
-        (Verb::Get, None | Some("status" | "ephemeralcontainers" | "resize")) => get::handle(state, request),
+        (Verb::Get, None | Some("status" | "approval" | "ephemeralcontainers" | "resize")) => {
+            get::handle(state, request)
+        }
         (Verb::List, None) => list::handle(state, request).await,
         (Verb::Watch, None) => watch::handle(state, request),
         (Verb::Create, Some("token")) => {
@@ -365,11 +383,11 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
             let answer = create::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }
-        (Verb::Update, None | Some("status" | "finalize" | "ephemeralcontainers" | "resize")) => {
+        (Verb::Update, None | Some("status" | "approval" | "finalize" | "ephemeralcontainers" | "resize")) => {
             let answer = update::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }
-        (Verb::Patch, None | Some("status" | "ephemeralcontainers" | "resize")) => {
+        (Verb::Patch, None | Some("status" | "approval" | "ephemeralcontainers" | "resize")) => {
             let answer = patch::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }

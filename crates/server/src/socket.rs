@@ -19,8 +19,10 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
+use crate::connections::UNREAD_EVENTS;
 use crate::request::{Request, Verb};
 
 /// How long a client may take to answer our close. It has everything by then; this is only politeness.
@@ -71,17 +73,18 @@ pub(crate) fn answer(answer: Response<Body>, request: &Request, parts: &mut Part
     let response = response.body(Body::empty()).map_err(|error| Status::internal(&error.to_string()))?;
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let upgrade = upgrade.ok_or_else(|| Status::bad_request("this connection cannot become a WebSocket"))?;
+    let stopping = request.stopping.clone();
     tokio::spawn(async move {
         match upgrade.await {
-            Ok(upgraded) => tell(upgraded, answer.into_body(), form).await,
+            Ok(upgraded) => tell(upgraded, answer.into_body(), form, stopping).await,
             Err(error) => tracing::debug!(%error, "a WebSocket did not come about"),
         }
     });
     Ok(response)
 }
 
-/// Sends the whole of `body`, unless the client goes first.
-async fn tell(upgraded: Upgraded, mut body: Body, form: Form) {
+/// Sends the whole of `body`, unless the client goes first, or takes no event for too long.
+async fn tell(upgraded: Upgraded, mut body: Body, form: Form, stopping: CancellationToken) {
     let mut socket = {
         let config = WebSocketConfig::default().max_message_size(Some(HEARD_MAX)).max_frame_size(Some(HEARD_MAX));
         WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await
@@ -93,8 +96,12 @@ async fn tell(upgraded: Upgraded, mut body: Body, form: Form) {
                 let Some(Ok(frame)) = frame else { break };
                 let Ok(data) = frame.into_data() else { continue };
                 for message in messages(form, data, &mut begun) {
-                    if socket.send(message).await.is_err() {
-                        return;
+                    let limit = if form == Form::Lines { UNREAD_EVENTS } else { Duration::MAX };
+                    let sent = async { tokio::time::timeout(limit, socket.send(message)).await };
+                    // What ends a body cannot end what waits for the client.
+                    match stopping.run_until_cancelled(sent).await {
+                        Some(Ok(Ok(()))) => {}
+                        Some(Ok(Err(_)) | Err(_)) | None => return,
                     }
                 }
             }

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::node::NodeDialer;
 use crate::node_rules::NodeNeeds;
 use crate::openapi::OpenApiCache;
+use crate::pki::Pki;
 use crate::quotas::Quotas;
 use crate::tickets::Tickets;
 use crate::tokens::TokenKey;
@@ -46,6 +47,8 @@ pub(crate) struct State {
     pub(crate) root_ca_set: Notify,
     /// Where this process serves the cluster DNS, once it does.
     pub(crate) dns: SetOnce<SocketAddr>,
+    /// What certificates are signed by, once that is known.
+    pub(crate) authority: SetOnce<Pki>,
     /// What service account tokens are signed with.
     pub(crate) token_key: TokenKey,
     pub(crate) metrics: Metrics,
@@ -80,6 +83,7 @@ impl State {
             root_ca: OnceLock::new(),
             root_ca_set: Notify::new(),
             dns: SetOnce::new(),
+            authority: SetOnce::new(),
             token_key: config.token_key,
             metrics: Metrics::default(),
             audit: OnceLock::new(),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::admission;
 use crate::authorize;
 use crate::body::Body;
+use crate::certificates;
 use crate::change;
 use crate::create::{self, Creation};
 use crate::node_rules;
@@ -86,6 +87,7 @@ pub(crate) fn successor(
     let mut warnings = api::prepare_update(kind, subresource, old, new)?;
     node_rules::check_update(&request.identity, kind, old, new)?;
     rbac::check_grant(state, request, Some(old), new)?;
+    certificates::admit_update(state, request, kind, old, new)?;
     admission::one_default(state, kind, new)?;
     admission::may_grow(state, kind, old, new)?;
     if subresource.is_none() {

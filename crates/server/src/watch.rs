@@ -22,7 +22,7 @@ use store::{Change, HistoryError, Object, Revision, WatchEnd};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::body::Body;
+use crate::body::{Body, HeadRoom};
 use crate::encoding;
 use crate::list::{self, Selection};
 use crate::metrics::OpenWatch;
@@ -67,7 +67,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         // Without a version the objects that are there come first, asked for or not, and whoever can be told where
         // they end is told.
         let end = bookmarks.then_some(page.revision);
-        (Initial { objects: selected, end }, watch)
+        (Initial { objects: selected, end, room: HeadRoom::default() }, watch)
     } else {
         match state.store.watch(collection, namespace, from_version.map(Revision)) {
             Ok(watch) => (Initial::default(), watch),
@@ -79,6 +79,8 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(LONGEST_LIFE),
         Some(_) | None => random::jittered(DEFAULT_LIFE),
     };
+    // Objects are the store's, but each watch has a list of its own of those that it sends first.
+    let (held, room) = (initial.objects.capacity() * size_of::<Arc<Object>>(), initial.room.clone());
     let removal = state.kinds.removal(&request.kind).map(|removed| Box::pin(removed.cancelled_owned()));
     let now = Instant::now();
     let (next_bookmark, deadline) = (now + BOOKMARK_EVERY, now + life);
@@ -108,7 +110,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         let bytes = stream.next().await?;
         Some((Ok::<_, Infallible>(Frame::data(bytes)), stream))
     });
-    Ok(lines_of(Body::stream(StreamBody::new(frames))))
+    Ok(lines_of(Body::watch(StreamBody::new(frames), held, room)))
 }
 
 /// An answer of events, one a line.
@@ -144,6 +146,7 @@ struct Initial {
     objects: VecDeque<Arc<Object>>,
     /// Announces the end of the initial state, once.
     end: Option<Revision>,
+    room: HeadRoom,
 }
 
 /// One open watch.
@@ -230,6 +233,10 @@ impl Stream {
         while frame.len() < FRAME {
             let Some(object) = self.initial.objects.pop_front() else { break };
             self.lines.write(&mut frame, Event::Added, &object);
+        }
+        if self.initial.objects.is_empty() && self.initial.objects.capacity() > 0 {
+            self.initial.objects = VecDeque::new();
+            self.initial.room.release();
         }
         if self.initial.objects.is_empty()
             && let Some(revision) = self.initial.end.take()

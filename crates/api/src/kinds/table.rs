@@ -537,6 +537,22 @@ pub(super) static ROWS: &[Row] = &[
         ..PLAIN
     },
     Row {
+        group: "certificates.k8s.io",
+        kind: "CertificateSigningRequest",
+        plural: "certificatesigningrequests",
+        singular: "certificatesigningrequest",
+        short_names: &["csr"],
+        namespaced: false,
+        subresources: &[
+            below("approval", "CertificateSigningRequest", ("certificates.k8s.io", "v1"), STATUS_VERBS),
+            own_status("certificates.k8s.io", "v1", "CertificateSigningRequest"),
+        ],
+        collection: "certificatesigningrequests.certificates.k8s.io",
+        fields: &[("spec.signerName", "spec.signerName")],
+        rules: &rules::certificates::SigningRequestRules,
+        ..PLAIN
+    },
+    Row {
         group: "coordination.k8s.io",
         kind: "Lease",
         plural: "leases",

@@ -70,7 +70,7 @@ mod tests {
         assert!(!descriptions.field("io.k8s.api.core.v1.Pod", "metadata").unwrap().required);
         assert!(descriptions.field("io.k8s.api.core.v1.PodSpec", "node_name").is_none());
         assert!(
-            descriptions.message("io.k8s.api.certificates.v1.CertificateSigningRequest").is_none(),
+            descriptions.message("io.k8s.api.admissionregistration.v1.MutatingWebhook").is_none(),
             "not a message we read"
         );
     }

@@ -41,6 +41,7 @@ pub(super) static ROOTS: &[Root] = &[
     root("autoscaling", "v2", "HorizontalPodAutoscaler", &AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER),
     root("batch", "v1", "Job", &BATCH_JOB),
     root("batch", "v1", "CronJob", &BATCH_CRON_JOB),
+    root("certificates.k8s.io", "v1", "CertificateSigningRequest", &CERTIFICATES_CERTIFICATE_SIGNING_REQUEST),
     root("coordination.k8s.io", "v1", "Lease", &COORDINATION_LEASE),
     root("discovery.k8s.io", "v1", "EndpointSlice", &DISCOVERY_ENDPOINT_SLICE),
     root("events.k8s.io", "v1", "Event", &EVENTS_EVENT),
@@ -710,6 +711,37 @@ static BATCH_SUCCESS_POLICY_RULE: Message = message("io.k8s.api.batch.v1", "Succ
 static BATCH_UNCOUNTED_TERMINATED_PODS: Message = message("io.k8s.api.batch.v1", "UncountedTerminatedPods", &[
     list(1, "succeeded", Str).set(),
     list(2, "failed", Str).set(),
+]);
+
+static CERTIFICATES_CERTIFICATE_SIGNING_REQUEST: Message = message("io.k8s.api.certificates.v1", "CertificateSigningRequest", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&CERTIFICATES_CERTIFICATE_SIGNING_REQUEST_SPEC)).always(),
+    one(3, "status", Msg(&CERTIFICATES_CERTIFICATE_SIGNING_REQUEST_STATUS)).always(),
+]);
+
+static CERTIFICATES_CERTIFICATE_SIGNING_REQUEST_CONDITION: Message = message("io.k8s.api.certificates.v1", "CertificateSigningRequestCondition", &[
+    one(1, "type", Str).always(),
+    one(2, "reason", Str).omitted(),
+    one(3, "message", Str).omitted(),
+    one(4, "lastUpdateTime", Time).omitted(),
+    one(5, "lastTransitionTime", Time).omitted(),
+    one(6, "status", Str).always(),
+]);
+
+static CERTIFICATES_CERTIFICATE_SIGNING_REQUEST_SPEC: Message = message("io.k8s.api.certificates.v1", "CertificateSigningRequestSpec", &[
+    one(1, "request", Bytes).always(),
+    one(2, "username", Str).omitted(),
+    one(3, "uid", Str).omitted(),
+    list(4, "groups", Str),
+    list(5, "usages", Str),
+    map(6, "extra", Strings),
+    one(7, "signerName", Str).always(),
+    one(8, "expirationSeconds", Int),
+]);
+
+static CERTIFICATES_CERTIFICATE_SIGNING_REQUEST_STATUS: Message = message("io.k8s.api.certificates.v1", "CertificateSigningRequestStatus", &[
+    list(1, "conditions", Msg(&CERTIFICATES_CERTIFICATE_SIGNING_REQUEST_CONDITION)).keyed(&["type"]),
+    one(2, "certificate", Bytes).omitted(),
 ]);
 
 static COORDINATION_LEASE: Message = message("io.k8s.api.coordination.v1", "Lease", &[

@@ -182,7 +182,10 @@ impl TerminationStory {
                 self.hooks = self.hooks.map(|(begun, _)| (begun, after));
                 let (result, (message, output)) = match outcome {
                     HookOutcome::Succeeded => ("Succeeded", Default::default()),
-                    HookOutcome::Failed { message } => ("Failed", without_output(message)),
+                    HookOutcome::Failed { message, output } => {
+                        let output = termination::bounded(output.as_deref().unwrap_or_default(), OUTPUT_BYTES_MAX);
+                        ("Failed", (sentence(message), output.to_owned()))
+                    }
                     HookOutcome::Cancelled => ("Cancelled", Default::default()),
                 };
                 let (hook, result) = (hook_word(*kind), result.to_owned());
@@ -511,15 +514,6 @@ fn reason(cause: &KillCause) -> &'static str {
         KillCause::ConfigRemoved => "ConfigRemoved",
         KillCause::Orphaned => "Orphaned",
     }
-}
-
-/// What a hook failed of, and what it wrote, if it ended by itself.
-fn without_output(message: &str) -> (String, String) {
-    let (why, output) = match message.strip_prefix("it ended with exit code ").and_then(|rest| rest.split_once(": ")) {
-        Some((code, output)) => (format!("it ended with exit code {code}"), output),
-        None => (message.to_owned(), ""),
-    };
-    (sentence(&why), termination::bounded(output, OUTPUT_BYTES_MAX).to_owned())
 }
 
 fn sentence(text: &str) -> String {

@@ -6,7 +6,9 @@
 //! that trust this CA would trust nothing of another. Signing other people's requests is not done here.
 
 pub(crate) mod files;
+mod issue;
 mod kubeconfig;
+mod node_certificates;
 mod nodes;
 mod pair;
 mod renewal;
@@ -29,6 +31,7 @@ use rustls::server::WebPkiClientVerifier;
 use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 
 pub use kubeconfig::{kubeconfig, write_kubeconfig};
+pub use node_certificates::{NodeCertificate, NodeCertificates, NodeRequest};
 pub use nodes::NodeKeys;
 use pair::{Found, Pair, load, store};
 pub use renewal::Renewal;
@@ -214,6 +217,20 @@ impl Pki {
         let pair = sign(&self.ca, params, "a client")?;
         Ok((pair.certificate, pair.key))
     }
+}
+
+/// Keeps a certificate with its key in `path`, readable for its owner only, whole or not at all.
+pub fn write_pair(path: &Path, pair: &NodeCertificate) -> io::Result<()> {
+    files::write_private(path, format!("{}\n{}", pair.key.trim_end(), pair.certificate).as_bytes())
+}
+
+/// What [`write_pair`] kept; `None` if there is nothing, or nothing that fits together.
+pub fn read_pair(path: &Path) -> io::Result<Option<NodeCertificate>> {
+    let Some(text) = files::read(path)? else { return Ok(None) };
+    let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else { return Ok(None) };
+    let (key, certificate) = text.split_at(at);
+    let pair = NodeCertificate { certificate: certificate.to_owned(), key: key.to_owned() };
+    Ok(Some(pair).filter(NodeCertificate::belongs_together))
 }
 
 fn certificate(pair: &Pair, what: &'static str) -> Result<CertificateDer<'static>, PkiError> {

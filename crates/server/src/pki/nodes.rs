@@ -22,6 +22,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use super::node_certificates::{NodeCertificate, NodeCertificates};
 use super::{Pki, PkiError, certificate, kubeconfig, leaf, sign};
 use crate::identity::Identity;
 
@@ -75,17 +76,18 @@ impl fmt::Debug for NodeKeys {
 }
 
 impl NodeKeys {
-    /// The node that these are for, and until when (seconds since 1970); `None` if they are not a node's.
-    pub fn node(&self) -> Option<(String, i64)> {
-        let der = CertificateDer::from_pem_slice(self.certificate.as_bytes()).ok()?;
-        let identity = Identity::from_certificate(&der)?;
-        let (_, parsed) = X509Certificate::from_der(&der).ok()?;
-        let node = crate::node_rules::node_of(&identity)?.to_owned();
-        Some((node, parsed.validity().not_after.timestamp()))
+    /// The node that these are for, and from when until when (seconds since 1970); `None` if they are not a node's.
+    pub fn node(&self) -> Option<(String, (i64, i64))> {
+        self.as_certificate().node()
     }
 
-    /// TLS of the node's own endpoint: the API server is let in, and nobody else.
-    pub fn endpoint_config(&self) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+    /// The certificate and its key alone.
+    pub fn as_certificate(&self) -> NodeCertificate {
+        NodeCertificate { certificate: self.certificate.clone(), key: self.key.clone() }
+    }
+
+    /// TLS of the node's own endpoint, as `shown`: the API server is let in, and nobody else.
+    pub fn endpoint_config(&self, shown: &NodeCertificates) -> Result<Arc<rustls::ServerConfig>, PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()?), Arc::clone(&provider))
             .build()
@@ -94,20 +96,18 @@ impl NodeKeys {
             .with_safe_default_protocol_versions()
             .map_err(PkiError::Tls)?
             .with_client_cert_verifier(Arc::new(OnlyApiServer { inner }))
-            .with_single_cert(self.chain()?, private_key(&self.key)?)
-            .map_err(PkiError::Tls)?;
+            .with_cert_resolver(Arc::new(shown.clone()));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
 
-    /// TLS to the API server, as this node.
-    pub fn client_config(&self) -> Result<rustls::ClientConfig, PkiError> {
-        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    /// TLS to the API server, as the node that is `shown`.
+    pub fn client_config(&self, shown: &NodeCertificates) -> Result<rustls::ClientConfig, PkiError> {
+        Ok(rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(PkiError::Tls)?
             .with_root_certificates(self.roots()?)
-            .with_client_auth_cert(self.chain()?, private_key(&self.key)?)
-            .map_err(PkiError::Tls)
+            .with_client_cert_resolver(Arc::new(shown.clone())))
     }
 
     fn roots(&self) -> Result<RootCertStore, PkiError> {
@@ -117,18 +117,26 @@ impl NodeKeys {
         }
         Ok(roots)
     }
+}
 
-    fn chain(&self) -> Result<Vec<CertificateDer<'static>>, PkiError> {
-        certificates(&self.certificate, "the node's certificate")
+impl NodeCertificate {
+    /// The node that this is for, and from when until when (seconds since 1970); `None` if it is not a node's.
+    pub fn node(&self) -> Option<(String, (i64, i64))> {
+        let der = CertificateDer::from_pem_slice(self.certificate.as_bytes()).ok()?;
+        let identity = Identity::from_certificate(&der)?;
+        let (_, parsed) = X509Certificate::from_der(&der).ok()?;
+        let node = crate::node_rules::node_of(&identity)?.to_owned();
+        let validity = parsed.validity();
+        Some((node, (validity.not_before.timestamp(), validity.not_after.timestamp())))
     }
 }
 
-fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
     let found: Result<_, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     found.map_err(|source| PkiError::Pem { what, source })
 }
 
-fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, PkiError> {
+pub(super) fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, PkiError> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|source| PkiError::Pem { what: "a key", source })
 }
 
@@ -242,6 +250,7 @@ mod tests {
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
     use super::super::ensure;
+    use super::super::node_certificates::NodeRequest;
     use super::*;
 
     fn keys(pki: &Pki, node: &str) -> NodeKeys {
@@ -254,6 +263,10 @@ mod tests {
             certificate: pem(&config["users"][0]["user"]["client-certificate-data"]),
             key: pem(&config["users"][0]["user"]["client-key-data"]),
         }
+    }
+
+    fn shown(keys: &NodeKeys) -> NodeCertificates {
+        NodeCertificates::new(keys, None).unwrap()
     }
 
     /// Whether a word gets through from the caller to whoever answers.
@@ -284,8 +297,11 @@ mod tests {
         let (one, two) = (keys(&pki, "one"), keys(&pki, "two"));
         assert_eq!(one.node().unwrap().0, "one");
         let server = |node: &str| pki.node_client_config(node).unwrap();
-        assert!(they_speak(server("one"), one.endpoint_config().unwrap()).await);
-        assert!(!they_speak(server("two"), one.endpoint_config().unwrap()).await, "it cannot be another node");
+        assert!(they_speak(server("one"), one.endpoint_config(&shown(&one)).unwrap()).await);
+        assert!(
+            !they_speak(server("two"), one.endpoint_config(&shown(&one)).unwrap()).await,
+            "it cannot be another node"
+        );
         // Whoever else has a certificate of the cluster: another node, and the administrator.
         let trusting_anyone = |certificate: &str, key: &str| {
             let mut config = server("one");
@@ -297,12 +313,46 @@ mod tests {
             config
         };
         let other = trusting_anyone(&two.certificate, &two.key);
-        assert!(!they_speak(other, one.endpoint_config().unwrap()).await, "another node may not call");
+        assert!(!they_speak(other, one.endpoint_config(&shown(&one)).unwrap()).await, "another node may not call");
         let admin = trusting_anyone(pki.admin_pem().0, pki.admin_pem().1);
-        assert!(!they_speak(admin, one.endpoint_config().unwrap()).await, "people ask the API server");
+        assert!(!they_speak(admin, one.endpoint_config(&shown(&one)).unwrap()).await, "people ask the API server");
         let theirs = ensure(&dir.path().join("theirs"), &[]).unwrap();
         let stranger = theirs.node_client_config("one").unwrap();
-        assert!(!they_speak(stranger, one.endpoint_config().unwrap()).await, "nor somebody else's API server");
+        assert!(
+            !they_speak(stranger, one.endpoint_config(&shown(&one)).unwrap()).await,
+            "nor somebody else's API server"
+        );
+    }
+
+    /// [CL-64] New connections are shown what was renewed, at both ends, and nothing else has to be made anew for it.
+    #[tokio::test]
+    async fn node_shows_its_renewed_certificates_on_new_connections() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = ensure(dir.path(), &[]).unwrap();
+        let mut one = keys(&pki, "one");
+        let shown = shown(&one);
+        let (client, endpoint) = (one.client_config(&shown).unwrap(), one.endpoint_config(&shown).unwrap());
+        let issue = |address: Option<std::net::IpAddr>, purpose: &str| {
+            let request = NodeRequest::new("one", address).unwrap();
+            let asked = crate::certificates::SigningRequest::parse(&STANDARD.encode(&request.pem)).unwrap();
+            let life = std::time::Duration::from_secs(3600);
+            let usages = ["digital signature", purpose];
+            let issued = pki.issue(&asked, &usages, life, super::super::today()).unwrap();
+            assert!(NodeRequest::new("one", None).unwrap().answered(issued.clone()).is_none(), "another key's");
+            request.answered(issued).unwrap()
+        };
+        let serving = issue(Some([127, 0, 0, 1].into()), "server auth");
+        NodeCertificate { certificate: one.certificate, key: one.key } = issue(None, "client auth");
+        let (_, (_, end)) = one.node().unwrap();
+        assert!(end < super::super::today().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64 + 3700);
+        shown.replace(&one, None).unwrap();
+        assert!(
+            !they_speak(pki.node_client_config("one").unwrap(), Arc::clone(&endpoint)).await,
+            "a client's certificate serves nobody"
+        );
+        shown.replace(&one, Some(&serving)).unwrap();
+        assert!(they_speak(pki.node_client_config("one").unwrap(), endpoint).await);
+        assert!(they_speak(client, pki.server_config().unwrap()).await);
     }
 
     #[tokio::test]
@@ -311,15 +361,15 @@ mod tests {
         let pki = ensure(dir.path(), &[]).unwrap();
         let node = keys(&pki, "localhost");
         let server = pki.server_config().unwrap();
-        assert!(they_speak(node.client_config().unwrap(), server).await, "a node calls the API server");
+        assert!(they_speak(node.client_config(&shown(&node)).unwrap(), server).await, "a node calls the API server");
         let mut posing =
             rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
                 .with_safe_default_protocol_versions()
                 .unwrap()
                 .with_no_client_auth()
-                .with_single_cert(node.chain().unwrap(), private_key(&node.key).unwrap())
+                .with_single_cert(certificates(&node.certificate, "a test").unwrap(), private_key(&node.key).unwrap())
                 .unwrap();
         posing.alpn_protocols = Vec::new();
-        assert!(!they_speak(node.client_config().unwrap(), Arc::new(posing)).await);
+        assert!(!they_speak(node.client_config(&shown(&node)).unwrap(), Arc::new(posing)).await);
     }
 }

@@ -13,8 +13,12 @@ use crate::change;
 use crate::request::key;
 use crate::state::State;
 
+const CERTIFICATES: &str = "certificates.k8s.io";
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
+
+/// Lets a node's requests for its own client certificate be approved.
+const SELF_NODE_CLIENT: &str = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
 
 /// On a default role: `true` lets the server give back rules that it lost.
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -133,6 +137,8 @@ fn bindings() -> Vec<(&'static str, Value)> {
         ("system:node-proxier", user("system:kube-proxy")),
         ("system:kube-dns", account("kube-dns")),
         ("system:network-policy", account("network-policy")),
+        // Nodes renew their certificates by themselves; without a subject here somebody has to approve that.
+        (SELF_NODE_CLIENT, groups(&["system:nodes"])),
     ];
     bindings.extend(controllers().into_iter().map(|(name, role, _)| (role, account(name))));
     bindings
@@ -315,6 +321,27 @@ fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
             None,
         ),
         (
+            SELF_NODE_CLIENT,
+            vec![on(&["create"], &[CERTIFICATES], &["certificatesigningrequests/selfnodeclient"])],
+            None,
+        ),
+        (
+            "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+            vec![on(&["create"], &[CERTIFICATES], &["certificatesigningrequests/nodeclient"])],
+            None,
+        ),
+        (
+            "system:certificates.k8s.io:kube-apiserver-client-approver",
+            approver("kubernetes.io/kube-apiserver-client"),
+            None,
+        ),
+        (
+            "system:certificates.k8s.io:kube-apiserver-client-kubelet-approver",
+            approver("kubernetes.io/kube-apiserver-client-kubelet"),
+            None,
+        ),
+        ("system:certificates.k8s.io:kubelet-serving-approver", approver("kubernetes.io/kubelet-serving"), None),
+        (
             "system:node-proxier",
             vec![
                 on(&READ, &[""], &["endpoints", "nodes", "services"]),
@@ -324,6 +351,12 @@ fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
             None,
         ),
     ]
+}
+
+/// Who approves for one signer, besides the right to write approvals.
+fn approver(signer: &str) -> Vec<Value> {
+    let (groups, resources) = ([CERTIFICATES], ["signers"]);
+    vec![json!({ "verbs": ["approve"], "apiGroups": groups, "resources": resources, "resourceNames": [signer] })]
 }
 
 /// What a node does. Nodes are let through by their name and group; the role is here for those who look for it.
@@ -339,6 +372,7 @@ fn node() -> Vec<Value> {
         on(&["get", "create", "update", "patch", "delete"], &["coordination.k8s.io"], &["leases"]),
         on(&READ, &["node.k8s.io"], &["runtimeclasses"]),
         on(&["get", "create", "update"], &["adieu.dev"], &["terminationrecords"]),
+        on(&["create", "get", "list", "watch"], &[CERTIFICATES], &["certificatesigningrequests"]),
         on(&["get"], &["", "apps"], &["replicationcontrollers/scale", "replicasets/scale", "deployments/scale"]),
         // Its own proxy, resolver and policies.
         on(&["list", "watch"], &["discovery.k8s.io"], &["endpointslices"]),

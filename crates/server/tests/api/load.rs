@@ -132,6 +132,55 @@ async fn unread_answer_ends_its_connection_and_frees_its_bytes() {
     drop((ended, answer));
 }
 
+/// [SE-97] Answers that are short one by one are counted together: whoever leaves too many of them unread is told so, and others
+/// are served.
+#[tokio::test]
+async fn user_who_leaves_many_short_answers_unread_gets_429_and_others_are_served() {
+    const LENGTH: usize = 60_000;
+    let api = Api::start().await;
+    let tls = Tls::serve(&api).await;
+    let mut map = configmap("short");
+    map["data"] = serde_json::json!({ "text": "x".repeat(LENGTH) });
+    api.post(MAPS, &map).await.expect(201);
+    let client = async |user: &str, window: u32| {
+        let binding = serde_json::json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": user }, "subjects": [{ "kind": "User", "name": user }],
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" } });
+        let _ = api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
+        let certificate = tls.pki.client_certificate(user, None).unwrap();
+        let stream = connect(&tls, Some(certificate), b"h2").await;
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        let builder = builder.initial_stream_window_size(window);
+        let (sender, connection) = builder.handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    };
+    let request = || Request::get(format!("https://{}{MAPS}/short", tls.address)).body(Full::default()).unwrap();
+    let (mut unread, mut refused) = (Vec::new(), 0);
+    for _ in 0..4 {
+        let mut sender = client("bob", 0).await;
+        for _ in 0..80 {
+            let answer = tokio::time::timeout(PATIENCE, sender.send_request(request())).await.unwrap().unwrap();
+            refused += usize::from(answer.status() == 429);
+            unread.push(answer);
+        }
+    }
+    let held = (unread.len() - refused) * LENGTH;
+    assert!(refused > 0 && held <= 17 << 20, "{refused} refused, {held} bytes are held");
+    let mut other = client("carol", 1 << 20).await;
+    let answer = tokio::time::timeout(PATIENCE, other.send_request(request())).await.unwrap().unwrap();
+    assert_eq!(answer.status(), 200);
+    drop(unread);
+    // What nobody wants any more counts for nobody.
+    let mut again = client("bob", 1 << 20).await;
+    let served = async {
+        while again.send_request(request()).await.unwrap().status() != 200 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, served).await.expect("bob is served again");
+}
+
 /// A body that says that it is too large is refused before a byte of it is read.
 #[tokio::test]
 async fn body_announced_too_large_is_refused_unread() {

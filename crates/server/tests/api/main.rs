@@ -3,6 +3,7 @@
 
 mod added_kinds;
 mod bounds;
+mod certificates;
 mod client;
 mod deletion;
 mod escalation;

@@ -35,6 +35,7 @@ impl Tls {
     pub async fn serve(api: &Api) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pki = pki::ensure(&dir.path().join("pki"), &["127.0.0.1".to_owned()]).unwrap();
+        api.server.sign_certificates_by(&pki);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
