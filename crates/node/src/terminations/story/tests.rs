@@ -141,8 +141,8 @@ fn shortened_grace_and_kill_are_recorded_with_both_requests() {
 fn failed_hook_is_recorded_with_its_output() {
     let mut told = Told::running(Some(Hook::Exec));
     told.deleted(2_000, 30);
-    let message = "it ended with exit code 3: no route: to host".to_owned();
-    let outcome = HookOutcome::Failed { message };
+    let (message, output) = ("it ended with exit code 3".to_owned(), Some("no route: to host".to_owned()));
+    let outcome = HookOutcome::Failed { message, output };
     told.hear(2_700, Input::HookFinished { instance: app(), kind: HookKind::PreStop, outcome });
     told.over(3_000, 0, None);
     let record = told.record(&json!([]));
