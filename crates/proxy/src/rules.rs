@@ -426,9 +426,9 @@ pub(crate) fn address_key(address: IpAddr, protocol: Protocol, port: u16) -> Vec
 /// What such a key says.
 pub(crate) fn read_address_key(family: Family, key: &[u8]) -> Option<(IpAddr, Protocol, u16)> {
     // Every part begins at a word.
-    let (address, rest): (IpAddr, _) = match family {
-        Family::Ip6 => (<[u8; 16]>::try_from(key.get(..16)?).ok()?.into(), key.get(16..)?),
-        _ => (<[u8; 4]>::try_from(key.get(..4)?).ok()?.into(), key.get(4..)?),
+    let (address, rest): (IpAddr, _) = match family == Family::Ip6 {
+        true => (<[u8; 16]>::try_from(key.get(..16)?).ok()?.into(), key.get(16..)?),
+        false => (<[u8; 4]>::try_from(key.get(..4)?).ok()?.into(), key.get(4..)?),
     };
     let port = u16::from_be_bytes(rest.get(4..6)?.try_into().ok()?);
     Some((address, Protocol::of_number(*rest.first()?)?, port))

@@ -305,7 +305,7 @@ fn cut_pod_keeps_its_connections_and_new_ones_go_to_siblings() {
         assert_eq!(handle.new_connections().await.unwrap()["uid-11"], before, "nobody new came");
         // Nobody is left: the pod is served again rather than refused.
         node.slice(3, &[at(11, READY)]).await;
-        assert!(followed.borrow().as_ref().unwrap().last);
+        assert!(handle.reach(&endpoint(11)).borrow().as_ref().unwrap().last);
         assert_eq!(node.client.run(answers("10.87.0.9:80", 10)), numbers(&["11"]));
         handle.cut(endpoint(11), CutMode::Refuse).await.unwrap();
         assert_eq!(node.client.run(|| call("10.87.0.9:80")), Err(ErrorKind::ConnectionRefused));

@@ -41,6 +41,7 @@ async fn ensure_loss_without_barrier(
 }
 
 /// [TR-97] [TR-98] Ten rollouts of four replicas in a row, with new, kept and slow requests; nobody comes after TERM.
+#[ignore = "open since 2026-11-18: written, and not run yet"]
 #[tokio::test(flavor = "multi_thread")]
 async fn rollouts_in_a_row_lose_no_request_unless_the_barrier_is_off() -> Result<()> {
     let instance = Instance::start().await?;
@@ -56,6 +57,7 @@ async fn rollouts_in_a_row_lose_no_request_unless_the_barrier_is_off() -> Result
 }
 
 /// [TR-103] Scaled from eight to one and back, then a pod is deleted every half second, whatever the others are doing.
+#[ignore = "open since 2026-11-18: written, and not run yet"]
 #[tokio::test(flavor = "multi_thread")]
 async fn scaling_and_random_deletes_lose_no_request_unless_the_barrier_is_off() -> Result<()> {
     let instance = Instance::start().await?;
@@ -91,6 +93,7 @@ async fn delete_every_half_second(shop: &Shop, count: usize) -> Result<()> {
 
 /// [TR-29] A single replica is evicted by a drain of its node: it serves until another can take its place, which is not before
 /// the node takes pods again.
+#[ignore = "open since 2026-11-18: written, and not run yet"]
 #[tokio::test(flavor = "multi_thread")]
 async fn drained_node_with_a_single_replica_loses_no_request_unless_the_barrier_is_off() -> Result<()> {
     let instance = Instance::start().await?;
@@ -122,6 +125,7 @@ async fn drained_node_with_a_single_replica_loses_no_request_unless_the_barrier_
 }
 
 /// [TR-106] With a kill at three moments: the agent is killed in the middle of rollouts and started again, each time at another moment.
+#[ignore = "open since 2026-11-18: written, and not run yet"]
 #[tokio::test(flavor = "multi_thread")]
 async fn rollout_while_the_agent_is_killed_loses_no_request() -> Result<()> {
     let mut instance = Instance::start().await?;
