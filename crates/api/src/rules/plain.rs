@@ -10,7 +10,6 @@ use super::value::{list, put, word};
 use super::{Rules, names, typed_as};
 use crate::kinds::Face;
 use crate::meta;
-use crate::selector::object as selector;
 use crate::status::Cause;
 
 pub(crate) struct AutoscalerRules;
