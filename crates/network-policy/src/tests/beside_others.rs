@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use nft::{Batch, Conntrack, Element, Family, Field, Nftables, Set};
 use serde_json::json;
@@ -169,7 +170,11 @@ fn thousand_pods_start_without_a_packet_that_passes() {
         };
         let floods = [flood(&newcomer.namespace, [10, 86, 0, 11]), flood(&node.pods["x/b"].namespace, [10, 86, 0, 40])];
         let handle = node.policies.handle();
-        for number in 0..1_000 {
+        let (mut number, since) = (0, Instant::now());
+        // And for as long as it takes a slow machine to send as much.
+        while number < 1_000 || sent.load(Ordering::Relaxed) < 1_000 {
+            assert!(since.elapsed() < 4 * PATIENCE, "nobody sends");
+            number += 1;
             let uid = format!("y/new-{number}");
             let mut object = pod("y", "new", 40, 1);
             object.metadata.uid = Some(uid.clone());
@@ -184,7 +189,6 @@ fn thousand_pods_start_without_a_packet_that_passes() {
         is_over.store(true, Ordering::Relaxed);
         floods.into_iter().for_each(|flood| flood.join().unwrap());
         assert_eq!((before, after), ((true, true), (true, true)));
-        assert!(sent.load(Ordering::Relaxed) > 1_000);
     });
 }
 
