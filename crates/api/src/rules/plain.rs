@@ -11,7 +11,6 @@ use super::{Rules, names, typed_as};
 use crate::kinds::Face;
 use crate::meta;
 use crate::quantity::Quantity;
-use crate::selector::object as selector;
 use crate::status::Cause;
 
 pub(crate) struct AutoscalerRules;

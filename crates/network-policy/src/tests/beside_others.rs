@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use nft::{Batch, Conntrack, Element, Family, Field, Nftables, Set};
 use serde_json::json;
@@ -54,6 +55,24 @@ const SERVICE: &str = "
         }
     }";
 
+/// Who dials x/b is sent on to x/a.
+const CUT: &str = "
+    table ip cut {
+        chain pre {
+            type nat hook prerouting priority -106;
+            ip daddr 10.86.0.12 tcp dport 80 dnat to 10.86.0.11:80
+        }
+    }";
+
+/// Packets of pods are tracked by nobody.
+const UNTRACKED: &str = "
+    table ip untracked {
+        chain pre {
+            type filter hook prerouting priority -301;
+            iifname \"adtest*\" notrack
+        }
+    }";
+
 /// [NP-4] [NP-31] Policies see the pod behind a Service and the client as it is, whatever the pod sees.
 #[test]
 fn policies_judge_the_pod_behind_a_service_and_the_client_itself() {
@@ -92,9 +111,7 @@ fn client_that_is_sent_to_a_sibling_is_judged_by_the_siblings_policies() {
     on_a_node(async |mut node| {
         let from = json!([{"podSelector": {"matchLabels": {"pod": "c"}}}]);
         node.apply("x", "p", json!({"podSelector": {}, "ingress": [{"from": from}]})).await;
-        nft(
-            "table ip cut { chain pre { type nat hook prerouting priority -106; ip daddr 10.86.0.12 tcp dport 80 dnat to 10.86.0.11:80; } }",
-        );
+        nft(CUT);
         let dial = |node: &Node, from: &str| node.pods[from].namespace.run(|| call("10.86.0.12:80".into()));
         assert_eq!(dial(&node, "y/a"), None);
         assert_eq!(dial(&node, "x/c").as_deref(), Some("10.86.0.13"));
@@ -120,14 +137,12 @@ fn verdicts_stay_when_others_empty_the_list_of_connections_or_keep_packets_off_i
         flows.iter().for_each(|flow| assert!(conntrack.forget(flow).is_ok()));
         open.write_all(b"x").unwrap();
         assert!(hear(&mut open).is_some(), "it goes on");
-        nft(
-            "table ip raw-foreign { chain pre { type filter hook prerouting priority -301; iifname \"adtest*\" notrack; } }",
-        );
+        nft(UNTRACKED);
         assert!(
             !node.reaches("y/a", "x/a", 80) && !node.reaches("x/a", "y/a", 80),
             "nobody tracks it, and it is judged"
         );
-        nft("delete table ip raw-foreign");
+        nft("delete table ip untracked");
         assert!(node.reaches("x/b", "x/a", 80));
     });
 }
@@ -155,7 +170,11 @@ fn thousand_pods_start_without_a_packet_that_passes() {
         };
         let floods = [flood(&newcomer.namespace, [10, 86, 0, 11]), flood(&node.pods["x/b"].namespace, [10, 86, 0, 40])];
         let handle = node.policies.handle();
-        for number in 0..1_000 {
+        let (mut number, since) = (0, Instant::now());
+        // And for as long as it takes a slow machine to send as much.
+        while number < 1_000 || sent.load(Ordering::Relaxed) < 1_000 {
+            assert!(since.elapsed() < 4 * PATIENCE, "nobody sends");
+            number += 1;
             let uid = format!("y/new-{number}");
             let mut object = pod("y", "new", 40, 1);
             object.metadata.uid = Some(uid.clone());
@@ -170,7 +189,6 @@ fn thousand_pods_start_without_a_packet_that_passes() {
         is_over.store(true, Ordering::Relaxed);
         floods.into_iter().for_each(|flood| flood.join().unwrap());
         assert_eq!((before, after), ((true, true), (true, true)));
-        assert!(sent.load(Ordering::Relaxed) > 1_000);
     });
 }
 

@@ -498,7 +498,7 @@ fn rules_return_after_a_foreign_flush() {
 /// [NP-39] [NP-40] A pod sends under its own addresses only; neighbours are found all the same.
 #[test]
 fn pod_that_sends_under_another_address_is_not_heard() {
-    on_a_node(async |mut node| {
+    on_a_node(async |node| {
         // The kernel's own check of the way back would drop it, too.
         for file in ["all", "default", &link_of(addresses(11)[0])] {
             std::fs::write(format!("/proc/sys/net/ipv4/conf/{file}/rp_filter"), "0").unwrap();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use anyhow::{Context, Result, ensure};
-use e2e::pods::{PodWatch, ip};
+use e2e::pods::PodWatch;
 use e2e::{Instance, Kubectl};
 use serde_json::{Value, json};
 
@@ -50,15 +50,14 @@ impl Shop {
         let spec = json!({ "selector": { "app": "web" }, "ports": ports });
         let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" }, "spec": spec });
         kubectl.apply(&service).await?;
-        let mut address = None;
         for pod in [server, pod("friend", "sleep 1000"), pod("stranger", "sleep 1000")] {
             let mut watch = PodWatch::on(&client, pod["metadata"]["name"].as_str().unwrap()).await?;
             kubectl.apply(&pod).await?;
             watch.ready().await?;
-            address = address.or(ip(&watch.until_one("an address", |pod| ip(pod).is_some()).await?));
         }
+        let address = kubectl.run(&["get", "pod", "web", "-o", "jsonpath={.status.podIP}"]).await?;
         let service = kubectl.run(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]).await?;
-        Ok(Self { instance, kubectl, address: address.context("the server has no address")?, service })
+        Ok(Self { instance, kubectl, address, service })
     }
 
     /// What a pod hears from the server, by its address and by the Service's.
