@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lifecycle::{ContainerSpec, Hook, LastEndpoint, PodSpec, PodWorker, RestartPolicy, Role};
+use lifecycle::{
+    ContainerRestart, ContainerSpec, ExitCodes, Hook, LastEndpoint, PodSpec, PodWorker, RestartAction, RestartPolicy,
+    RestartRule, Role,
+};
 
 use crate::bounds::Bounds;
 use crate::model::PodModel;
@@ -17,6 +20,13 @@ pub fn container(name: &str, role: Role) -> ContainerSpec {
 /// The same with a preStop hook.
 pub fn hooked(name: &str, role: Role, hook: Hook) -> ContainerSpec {
     ContainerSpec { pre_stop: Some(hook), ..container(name, role) }
+}
+
+/// A main container after whose failure all containers of its pod run again.
+pub fn restarts_all(name: &str) -> ContainerSpec {
+    let rule = RestartRule { codes: ExitCodes::In(vec![1]), action: RestartAction::RestartAllContainers };
+    let restart = ContainerRestart { policy: RestartPolicy::Never, rules: vec![rule] };
+    ContainerSpec { restart: Some(restart), ..container(name, Role::Main) }
 }
 
 /// A pod of those containers that does not restart them.
@@ -110,6 +120,12 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
     let mut timed =
         warm("active deadline", vec![hooked("a", Main, Hook::Exec)], Bounds { pauses: 1, ..few_requests() }, make);
     timed.spec.active_deadline = Some(Duration::from_secs(3));
+    let again = warm(
+        "all run again",
+        vec![container("i", Init), restarts_all("a"), hooked("b", Main, Hook::Exec)],
+        Bounds { exits: 2, crashes: 1, ..Bounds::CALM },
+        make,
+    );
     let sidecar = || vec![container("s", Sidecar), a()];
     let two_sidecars = vec![hooked("s", Sidecar, Hook::Exec), container("t", Sidecar), a()];
     let few = Bounds { refusals: 0, hook_failures: 0, ..TROUBLES };
@@ -149,6 +165,7 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
         ),
         booted,
         timed,
+        again,
     ]
 }
 

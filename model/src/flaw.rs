@@ -2,7 +2,7 @@
 
 use lifecycle::{
     BarrierMode, DeleteSighting, Delivery, Effect, HookKind, Input, Instance, KillCause, Moment, PodSpec, PodWorker,
-    Routes, RuntimeReport, Signal, TrafficNews,
+    RestartAction, Routes, RuntimeReport, Signal, TrafficNews,
 };
 
 use crate::laws::Law;
@@ -87,11 +87,13 @@ pub enum Flaw {
     RestoresOnce,
     /// A pod that nobody routes to any more waits for evidence about its traffic.
     WaitsUnrouted,
+    /// Of containers that are to be run again together, only the one that asked for it is.
+    RestartsOneAlone,
 }
 
 impl Flaw {
     /// All of them, each with the law that it breaks.
-    pub const ALL: [(Self, Law); 38] = [
+    pub const ALL: [(Self, Law); 39] = [
         (Self::KillsAtOnce, Law::NoEarlyKill),
         (Self::GivesNoNotice, Law::Notice),
         (Self::GraceBeginsAnew, Law::DeadlineFalls),
@@ -130,6 +132,7 @@ impl Flaw {
         (Self::RemovesTooSoon, Law::NoStart),
         (Self::RestoresOnce, Law::LastServes),
         (Self::WaitsUnrouted, Law::NoIdleWait),
+        (Self::RestartsOneAlone, Law::KillInTime),
     ];
 
     /// Makes workers that have it.
@@ -177,7 +180,8 @@ impl Flaw {
             HumoursOrphans,
             RemovesTooSoon,
             RestoresOnce,
-            WaitsUnrouted
+            WaitsUnrouted,
+            RestartsOneAlone
         )
     }
 }
@@ -205,6 +209,10 @@ impl Flawed {
         }
         if flaw == Flaw::ForgetsActiveDeadline {
             asked.active_deadline = None;
+        }
+        if flaw == Flaw::RestartsOneAlone {
+            let rules = asked.containers.iter_mut().filter_map(|it| it.restart.as_mut()).flat_map(|own| &mut own.rules);
+            rules.for_each(|rule| rule.action = RestartAction::Restart);
         }
         let worker = PodWorker::new(asked);
         Self { worker, flaw, spec, before: None, held_back: None, signalled: None }

@@ -81,7 +81,7 @@ impl Law {
             Self::KillRemembered => "a kill is never forgotten",
             Self::NoStart => {
                 "nothing is asked to start once termination was requested; what was asked before starts only while it is \
-                 waited for, or after deadline and notice; nobody runs twice"
+                 waited for, or after deadline and notice; nobody runs twice; if all are to run again, all end first"
             }
             Self::RemovalLast => "the object goes only after every container is dead and the sandbox removed",
             Self::HookOnce => {
@@ -195,6 +195,7 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
             let process = world.process(position(spec, &instance.name.0));
             broken.demand(Law::NoStart, promise.is_none());
             broken.demand(Law::NoStart, !process.may_be_alive() || process.attempt == instance.attempt);
+            broken.demand(Law::NoStart, !world.restarting_all || !world.anyone_alive());
             let index = position(spec, &instance.name.0);
             if spec.containers[usize::from(index)].role == Role::Main {
                 let mut all = world.processes.iter().zip(&spec.containers);

@@ -198,7 +198,7 @@ impl<W: Worker> PodModel<W> {
                 return Some(state);
             }
             StepKind::Returns => {
-                let report = state.world.agent_returns(&self.spec);
+                let report = state.world.agent_returns(&self.spec, from.promise.is_none());
                 if std::mem::take(&mut state.world.rebooted) {
                     // The clock goes on as it was: what a boot does to moments is told by scenarios.
                     state.tell(&self.spec, Input::Rebooted { was: from.world.now }, None);
@@ -227,7 +227,7 @@ impl<W: Worker> PodModel<W> {
                 if how == Hearing::Twice {
                     state.world.send(news);
                 }
-                let input = state.world.told(&self.spec, news);
+                let input = state.world.told(&self.spec, news, from.promise.is_none());
                 state.tell(&self.spec, input, cut(how));
             }
             (Outcome::Input(input), Hearing::Told | Hearing::Cut(_)) => {

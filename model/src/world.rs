@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lifecycle::{
-    DeleteSighting, Delivery, Effect, Hook, HookKind, Input, Instance, KillCause, Moment, PodSpec, Probe, Role,
-    RuntimeReport,
+    DeleteSighting, Delivery, Effect, ExitCodes, Hook, HookKind, Input, Instance, KillCause, Moment, PodSpec, Probe,
+    RestartAction, Role, RuntimeReport,
 };
 
 use crate::process::{Ending, HookLife, Image, Life, Process, SignalAsked, WALL, exit};
@@ -47,6 +47,8 @@ pub struct World {
     pub declared: bool,
     /// The machine was booted anew, and its agent does not know it yet.
     pub rebooted: bool,
+    /// A container ended in a way that asks for all of them to be run again, and none was started since.
+    pub restarting_all: bool,
 }
 
 /// A sandbox.
@@ -125,6 +127,7 @@ impl World {
             forgotten: false,
             declared: false,
             rebooted: false,
+            restarting_all: false,
         }
     }
 
@@ -161,6 +164,7 @@ impl World {
             Effect::CreateSandbox => self.sandbox = Sandbox::Making,
             Effect::StartContainer { instance } => {
                 let index = position(spec, &instance.name.0);
+                self.restarting_all = false;
                 let process = self.process_mut(index);
                 process.asked_to_start(instance.attempt);
                 process.asked_too_late |= leaving;
@@ -212,6 +216,9 @@ impl World {
 
     /// An ask of the worker that the agent did not live to carry out.
     pub fn fail_to_perform(&mut self, spec: &PodSpec, effect: &Effect) {
+        if let Effect::StartContainer { .. } = effect {
+            self.restarting_all = false;
+        }
         if let Effect::SendSignal { instance, .. } = effect
             && let Some((_, process)) = self.run_of(spec, instance)
         {
@@ -394,7 +401,9 @@ impl World {
     }
 
     /// The agent is back, and asks the runtime what it knows. What was begun and not done by now never will be.
-    pub fn agent_returns(&mut self, spec: &PodSpec) -> RuntimeReport {
+    /// `lives` says that nobody asked the pod to leave.
+    pub fn agent_returns(&mut self, spec: &PodSpec, lives: bool) -> RuntimeReport {
+        let untold: Vec<bool> = self.processes.iter().map(|process| !process.exit_told).collect();
         self.agent = true;
         self.deleting = false;
         self.sandbox = match self.sandbox {
@@ -432,19 +441,52 @@ impl World {
                 }
             }
         }
+        for (index, untold) in (0..).zip(untold) {
+            if let (Life::Exited(code), true) = (self.process(index).life, untold && there && lives) {
+                self.ended(spec, index, code);
+            }
+        }
+        if self.restarting_all {
+            self.stop_all();
+        }
         report
     }
 
-    /// The worker is told.
-    pub fn told(&mut self, spec: &PodSpec, news: RunEvent) -> Input {
+    /// The worker of a living pod is told of an end.
+    fn ended(&mut self, spec: &PodSpec, index: Index, code: u8) {
+        let rules = spec.containers[usize::from(index)].restart.iter().flat_map(|own| &own.rules);
+        let mut all = rules.filter(|rule| rule.action == RestartAction::RestartAllContainers);
+        if !self.restarting_all && all.any(|rule| rule.codes == ExitCodes::In(vec![i32::from(code)])) {
+            self.restarting_all = true;
+            self.processes.iter_mut().for_each(|process| process.did_its_part = false);
+            self.stop_all();
+        }
+    }
+
+    /// Whoever is known to run has no time left.
+    fn stop_all(&mut self) {
+        let now = self.now;
+        for process in self.processes.iter_mut().filter(|it| it.life == Life::Running && it.start_told) {
+            process.own_deadline = Some(process.own_deadline.map_or(now, |own| own.min(now)));
+        }
+    }
+
+    /// The worker is told; `lives` says that nobody asked the pod to leave.
+    pub fn told(&mut self, spec: &PodSpec, news: RunEvent, lives: bool) -> Input {
         let instance =
             |index: Index, attempt| Instance { name: spec.containers[usize::from(index)].name.clone(), attempt };
         match news {
             RunEvent::Started(index, attempt) => {
                 self.run(index, attempt, |process| (process.start_told, process.unanswered) = (true, false));
+                if self.restarting_all && lives {
+                    self.stop_all();
+                }
                 Input::Started { instance: instance(index, attempt), wall: WALL }
             }
             RunEvent::Exited(index, attempt, code) => {
+                if lives && self.process(index).attempt == attempt && !self.process(index).exit_told {
+                    self.ended(spec, index, code);
+                }
                 self.run(index, attempt, |process| (process.exit_told, process.unanswered) = (true, false));
                 Input::Exited { instance: instance(index, attempt), exit: exit(code) }
             }

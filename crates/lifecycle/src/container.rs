@@ -266,8 +266,13 @@ impl Container {
 
     /// Another image is wanted.
     pub(crate) fn pull_another_image(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        let is_wanted = self.image != Image::Unwanted;
         self.image.give_up(&self.spec.name, out);
         self.edition = self.edition.saturating_add(1);
+        if !is_wanted {
+            // Its turn has yet to come.
+            return;
+        }
         self.image.pull(WantedImage { container: &self.spec.name, edition: self.edition }, now, out);
     }
 
@@ -409,14 +414,10 @@ impl Container {
                 None
             }
             HookKind::PostStart => match (running.post_start.take(), outcome) {
-                (Some(_), HookOutcome::Failed { message }) => {
+                (Some(_), HookOutcome::Failed { message, output }) => {
                     running.fell_short = true;
-                    out.push(Effect::Emit(Event::warning(
-                        &self.spec.name,
-                        "FailedPostStartHook",
-                        "PostStartHook failed".into(),
-                    )));
-                    Some(message)
+                    out.push(Effect::Emit(Event::hook_failed(&self.spec.name, kind, &message)));
+                    Some(output.map_or(message.clone(), |output| format!("{message}: {output}")))
                 }
                 (Some(_), HookOutcome::Succeeded | HookOutcome::Cancelled) | (None, _) => None,
             },

@@ -19,7 +19,7 @@ pub const ANY_EDITION: u32 = u32::MAX;
 /// Where the image of a container stands.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Image {
-    /// Nobody asks for it.
+    /// Nobody asks for it: its container's turn is still to come, or its pod is leaving.
     Unwanted,
     /// `PullImage` was asked, and is asked again if nobody answered by `until`; `failed` remembers the try before.
     Pulling { failed: Option<PullFailure>, until: Moment },
@@ -91,9 +91,10 @@ impl Image {
     /// It is there.
     pub(crate) fn ready(&mut self, stop_signal: Option<Signal>) {
         match self {
-            Self::Pulling { .. } | Self::Failed(_) => *self = Self::Ready { stop_signal },
-            // Told twice, or nobody asks any more: what was started with stays in force.
-            Self::Ready { .. } | Self::Unwanted => {}
+            // Before its turn, if an agent of an earlier version asked for it.
+            Self::Pulling { .. } | Self::Failed(_) | Self::Unwanted => *self = Self::Ready { stop_signal },
+            // Told twice: what was started with stays in force.
+            Self::Ready { .. } => {}
         }
     }
 

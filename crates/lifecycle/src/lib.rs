@@ -33,6 +33,8 @@ mod phase;
 mod reattach;
 mod reboot;
 mod restart;
+mod restart_all;
+mod restart_rules;
 mod snapshot;
 mod stop;
 mod termination;
@@ -47,8 +49,9 @@ pub use input::{
     ContainerReport, DeleteSighting, Delivery, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, Probe,
     RuntimeReport, SeenContainer, SpecChange,
 };
+pub use restart_rules::{ContainerRestart, ExitCodes, RestartAction, RestartRule};
 pub use shutdown::{LeavingPod, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
-pub use snapshot::{ContainerSnapshot, PodSnapshot, RunSnapshot};
+pub use snapshot::{ContainerSnapshot, ImageSnapshot, PodSnapshot, RunSnapshot};
 pub use spec::{
     ContainerName, ContainerSpec, Hook, Instance, PodIdentity, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role,
     Signal,

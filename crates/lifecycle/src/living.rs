@@ -1,7 +1,7 @@
 //! A pod that comes up and serves: images, sandbox, init containers in order, then mains; restarts by policy.
 //!
-//! Images are pulled and the sandbox is made side by side; the first container starts when it has both. Mains start
-//! together, except that one with a postStart hook holds back those after it until the hook is through.
+//! The first images are pulled while the sandbox is made, each other one when it is its container's turn; a container starts when it
+//! has both. Mains start together, except that one with a postStart hook holds back those after it until the hook is through.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,10 +10,11 @@ use core::time::Duration;
 
 use crate::budget::LEAST_GRACE;
 use crate::container::{Asked, Container, EndedRun, Run};
-use crate::image::WantedImage;
+use crate::image::{Image, WantedImage};
 use crate::phase::{Phase, Sandbox};
 use crate::reboot::Shift;
 use crate::restart::{ERROR_SHOWN, RetriedRequest};
+use crate::restart_rules::Verdict;
 use crate::stop::Gate;
 use crate::termination::{Termination, terminal_phase};
 use crate::wake::Soonest;
@@ -32,9 +33,6 @@ impl PodWorker {
             return;
         }
         out.push(Effect::CreateSandbox);
-        for container in &mut self.containers {
-            container.image.pull(WantedImage { container: &container.spec.name, edition: container.edition }, now, out);
-        }
         self.phase = Phase::Living { sandbox: Sandbox::Asked(RetriedRequest::asked(now)) };
     }
 
@@ -88,7 +86,8 @@ impl PodWorker {
                 if let Some(container) = self.containers.iter_mut().find(|container| container.is(&instance))
                     && let Some(ended) = container.exited(now, exit, out)
                 {
-                    container.restart_if_due(now, policy, ended, &self.identity, out);
+                    let verdict = container.restart_if_due(now, policy, ended, &self.identity, out);
+                    self.restarting_all |= verdict == Verdict::AllRunAgain;
                     // Whoever should have seen the end is gone, and the sandbox with it: nothing can start there.
                     if !exit.seen && !matches!(container.run, Run::Ended) {
                         self.sandbox_lost(now, out);
@@ -134,6 +133,8 @@ impl PodWorker {
             return;
         }
         self.give_up_detour_of_the_last(out);
+        let restarts_all = self.advance_restart_of_all(now, out);
+        self.pull_what_comes_next(now, out);
         let gate = if self.detour.holds(now) { Gate::Shut } else { Gate::Open { without_sleep: false } };
         for container in &mut self.containers {
             container.image.advance(
@@ -160,7 +161,8 @@ impl PodWorker {
                     out.push(Effect::RemoveSandbox);
                 }
             }
-            Sandbox::Ready => self.start_what_may_start(now, out),
+            Sandbox::Ready if !restarts_all => self.start_what_may_start(now, out),
+            Sandbox::Ready => {}
             Sandbox::Unasked => {}
         }
     }
@@ -274,6 +276,26 @@ impl PodWorker {
         mains_done || init_failed
     }
 
+    /// Asks for the image of each container whose time has come: that of a main container may depend on what its pod's init
+    /// containers do, and is not needed if they fail.
+    fn pull_what_comes_next(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        // Whoever looks into a pod that does not come up cannot wait until it has.
+        for container in self.containers.iter_mut().filter(|container| container.spec.role == Role::Ephemeral) {
+            container.pull_if_unwanted(now, out);
+        }
+        for container in &mut self.containers {
+            container.pull_if_unwanted(now, out);
+            let holds_back = match container.spec.role {
+                Role::Init => !matches!(container.run, Run::Ended),
+                Role::Sidecar => !self.initialized && !container.is_started(),
+                Role::Main | Role::Ephemeral => false,
+            };
+            if holds_back {
+                return;
+            }
+        }
+    }
+
     /// Walks the containers in their order and asks for each one whose time has come.
     fn start_what_may_start(&mut self, now: Moment, out: &mut Vec<Effect>) {
         // Whoever looks into a pod that does not come up cannot wait until it has.
@@ -323,7 +345,9 @@ impl PodWorker {
         let reason = if reason == "StartError" { "RunContainerError".into() } else { reason };
         let shown = Waiting { reason, message: Some(message) };
         if container.newest.as_ref().is_some_and(|newest| newest.attempt == attempt) {
-            container.restart_if_due(now, policy, EndedRun::unseen(Some(shown), outdated), &self.identity, out);
+            let ended = EndedRun::unseen(Some(shown), outdated);
+            let verdict = container.restart_if_due(now, policy, ended, &self.identity, out);
+            self.restarting_all |= verdict == Verdict::AllRunAgain;
         } else {
             // Nothing ran, so the restart policy has no say: it is tried again until it works.
             container.wait_after_failed_start(now, shown);
@@ -358,7 +382,7 @@ impl PodWorker {
             Probe::Readiness => ("readiness", None),
         };
         let grace = own_grace.unwrap_or(grace).max(LEAST_GRACE);
-        let (role, restarts) = (container.spec.role, policy != RestartPolicy::Never);
+        let (role, restarts) = (container.spec.role, container.policy(policy) != RestartPolicy::Never);
         let killing = |name: &ContainerName| match (role, restarts) {
             (Role::Init | Role::Sidecar, _) => format!("Init container {name} failed {word} probe"),
             (Role::Main | Role::Ephemeral, false) => format!("Container {name} failed {word} probe"),
@@ -424,7 +448,15 @@ impl Container {
         self.newest.as_ref().is_some_and(|newest| newest.exit_code == 0)
     }
 
-    /// Sends a container that ended back to the start if its pod's policy wants that.
+    /// Asks for its image if nobody did.
+    fn pull_if_unwanted(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        let wanted = WantedImage { container: &self.spec.name, edition: self.edition };
+        if self.image == Image::Unwanted && !matches!(self.run, Run::Ended) {
+            self.image.pull(wanted, now, out);
+        }
+    }
+
+    /// Sends a container that ended back to the start if its rules or its pod's policy want that.
     pub(crate) fn restart_if_due(
         &mut self,
         now: Moment,
@@ -432,22 +464,15 @@ impl Container {
         ended: EndedRun,
         pod: &PodIdentity,
         out: &mut Vec<Effect>,
-    ) {
+    ) -> Verdict {
         if ended.replaced {
             // Asked for, not crashed: no back-off, and no question of policy.
             self.run = Run::Unstarted;
-            return;
+            return Verdict::RunsAgain;
         }
-        let again = match (self.spec.role, policy) {
-            (Role::Sidecar, _) => true,
-            (Role::Ephemeral, _) | (Role::Init | Role::Main, RestartPolicy::Never) => false,
-            (Role::Init, RestartPolicy::Always | RestartPolicy::OnFailure) | (Role::Main, RestartPolicy::OnFailure) => {
-                !self.ended_well()
-            }
-            (Role::Main, RestartPolicy::Always) => true,
-        };
-        if !again {
-            return;
+        let verdict = self.verdict(policy);
+        if verdict == Verdict::Stays {
+            return verdict;
         }
         let (delay, name) = (self.back_off.after_run(ended.ran_for), &self.spec.name);
         if !delay.is_zero() {
@@ -465,6 +490,7 @@ impl Container {
             None => (backs_off(message), None),
         };
         self.run = Run::Waiting { until: now + delay, shown, then };
+        verdict
     }
 
     /// Puts off the next start after one that did not succeed.

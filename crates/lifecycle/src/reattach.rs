@@ -12,6 +12,7 @@ use crate::container::{Asked, Container, EndedRun, LOST_STARTING, Run};
 use crate::image::WantedImage;
 use crate::phase::{Phase, Sandbox};
 use crate::restart::RetriedRequest;
+use crate::restart_rules::Verdict;
 use crate::termination::Termination;
 use crate::{
     Effect, Event, EventKind, HookKind, HookReport, Instance, Moment, PodWorker, Role, RuntimeReport, SeenContainer,
@@ -24,7 +25,8 @@ impl PodWorker {
         let (policy, deadline) = (self.restart, now + self.grace.max(LEAST_GRACE));
         for container in &mut self.containers {
             if let Some(ended) = container.reattach(now, report, None, out) {
-                container.restart_if_due(now, policy, ended, &self.identity, out);
+                let verdict = container.restart_if_due(now, policy, ended, &self.identity, out);
+                self.restarting_all |= verdict == Verdict::AllRunAgain;
             }
             container.stop_if_outdated(deadline, out);
         }
@@ -98,7 +100,8 @@ impl PodWorker {
         for container in &mut self.containers {
             let was_asked = matches!(container.run, Run::Asked(_));
             if let Some(ended) = container.reattach(now, &gone, None, out) {
-                container.restart_if_due(now, policy, ended, &self.identity, out);
+                let verdict = container.restart_if_due(now, policy, ended, &self.identity, out);
+                self.restarting_all |= verdict == Verdict::AllRunAgain;
             }
             if was_asked {
                 container.wait_after_failed_start(

@@ -1,6 +1,7 @@
 //! The whole state of a worker as one value, which replaces the inputs that led to it.
 //!
-//! Only a worker that waits for no answer has a snapshot: sandbox and images are there, no hook runs, and the pod is not terminating.
+//! Only a worker that waits for no answer has a snapshot: the sandbox is there, no image is on its way, no hook runs, and the pod is
+//! not terminating.
 //! A container that crashes for years has one between any two runs. A worker made from a snapshot is equal to the one it was taken
 //! from.
 
@@ -40,8 +41,8 @@ pub struct ContainerSnapshot {
     pub spec: ContainerSpec,
     /// How many other images were asked for before its present one.
     pub edition: u32,
-    /// The stop signal of that image.
-    pub image: Option<Signal>,
+    /// What is known of that image.
+    pub image: ImageSnapshot,
     /// That of the image which its latest run was made from, if that is known.
     pub made_from: Option<Option<Signal>>,
     /// Its latest run.
@@ -54,6 +55,15 @@ pub struct ContainerSnapshot {
     pub newest: Option<Terminated>,
     /// And the one before that.
     pub before: Option<Terminated>,
+}
+
+/// An image in a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageSnapshot {
+    /// Nobody asked for it yet: its container's turn is still to come.
+    Unwanted,
+    /// It is there, and names this stop signal.
+    Ready { stop_signal: Option<Signal> },
 }
 
 /// The state of a container's latest run.
@@ -73,7 +83,7 @@ impl PodWorker {
     /// The snapshot, if the worker waits for no answer.
     pub fn snapshot(&self) -> Option<PodSnapshot> {
         let Phase::Living { sandbox: Sandbox::Ready } = &self.phase else { return None };
-        if self.is_blind() || self.detour != Detour::None || !self.waiters.is_empty() {
+        if self.is_blind() || self.restarting_all || self.detour != Detour::None || !self.waiters.is_empty() {
             return None;
         }
         Some(PodSnapshot {
@@ -108,11 +118,15 @@ impl PodWorker {
 impl Container {
     fn snapshot(&self) -> Option<ContainerSnapshot> {
         let Self { spec, image, edition, made_from, attempt, run, back_off, newest, before } = self;
-        let Image::Ready { stop_signal } = image else { return None };
+        let image = match image {
+            Image::Unwanted => ImageSnapshot::Unwanted,
+            Image::Ready { stop_signal } => ImageSnapshot::Ready { stop_signal: *stop_signal },
+            Image::Pulling { .. } | Image::Failed(_) => return None,
+        };
         Some(ContainerSnapshot {
             spec: spec.clone(),
             edition: *edition,
-            image: *stop_signal,
+            image,
             made_from: made_from.map(|MadeFrom { stop_signal }| stop_signal),
             attempt: *attempt,
             run: match run {
@@ -149,7 +163,10 @@ impl Container {
         let ContainerSnapshot { spec, edition, image, made_from, attempt, run, back_off, newest, before } = snapshot;
         Self {
             spec,
-            image: Image::Ready { stop_signal: image },
+            image: match image {
+                ImageSnapshot::Unwanted => Image::Unwanted,
+                ImageSnapshot::Ready { stop_signal } => Image::Ready { stop_signal },
+            },
             edition,
             made_from: made_from.map(|stop_signal| MadeFrom { stop_signal }),
             attempt,

@@ -6,7 +6,7 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
-use crate::DrainSpec;
+use crate::{ContainerRestart, DrainSpec};
 
 /// The name of a container inside its pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -133,6 +133,8 @@ pub struct ContainerSpec {
     pub readiness: Readiness,
     /// What its other probes ask for.
     pub probes: ProbeSpec,
+    /// What becomes of it when it ends, if that is not what its pod says.
+    pub restart: Option<ContainerRestart>,
 }
 
 impl ContainerSpec {
@@ -146,6 +148,7 @@ impl ContainerSpec {
             stop_signal: None,
             readiness: Readiness::WhileRunning,
             probes: ProbeSpec::default(),
+            restart: None,
         }
     }
 }

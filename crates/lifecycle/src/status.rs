@@ -29,6 +29,8 @@ pub struct PodStatus {
     pub traffic_drained: Option<Condition>,
     /// Something keeps the pod from being gone although it should be: what. Does not hold any more once it is at rest.
     pub blocked: Option<Condition>,
+    /// All containers are being run again; of a pod whose rules can ask for that.
+    pub all_restarting: Option<Condition>,
     /// One entry per container of the spec, in its order.
     pub containers: Vec<ContainerStatus>,
     /// The newest generation of the object that was taken in.

@@ -93,9 +93,8 @@ impl Stop {
         let Step::Hook(_) = self.step else { return };
         match outcome {
             HookOutcome::Succeeded | HookOutcome::Cancelled => {}
-            // The message may hold output of user code and stays out of events.
-            HookOutcome::Failed { message: _ } => {
-                out.push(Effect::Emit(Event::warning(name, "FailedPreStopHook", "PreStopHook failed".into())));
+            HookOutcome::Failed { message, output: _ } => {
+                out.push(Effect::Emit(Event::hook_failed(name, HookKind::PreStop, &message)));
             }
         }
         self.step = Step::Turn;
@@ -135,6 +134,11 @@ impl Stop {
         *again_at = now + RetriedRequest::delay_after(*failures);
         *failures = failures.saturating_add(1);
         true
+    }
+
+    /// There is no more time for it.
+    pub(crate) fn hurry(&mut self, now: Moment) {
+        self.deadline = self.deadline.min(now);
     }
 
     /// When there is something to do about it.

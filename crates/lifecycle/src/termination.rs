@@ -258,6 +258,7 @@ impl PodWorker {
         for container in &mut self.containers {
             container.give_up_starting(out);
         }
+        self.restarting_all = false;
         termination.barrier = match termination.cause {
             // Its mains are done: nobody can connect to it any more.
             Cause::Completed => Barrier::none(),

@@ -53,6 +53,7 @@ impl PodWorker {
             blocked: self.phase.termination().filter(|leaving| leaving.was_blocked()).map(|_| self.blocked_condition()),
             containers,
             observed_generation: self.generation,
+            all_restarting: self.all_restarting_condition(phase),
             verdict: self.phase.termination().filter(|_| stage == Stage::Over).map(|leaving| self.verdict(leaving)),
         }
     }
@@ -210,7 +211,11 @@ impl PodWorker {
                     .unwrap_or_else(|| Waiting { reason: self.waiting_reason(container).into(), message: None }),
             )
         };
+        let restarting = self.waits_for_restart_of_all(container);
         let (state, last) = match &container.run {
+            Run::Unstarted | Run::Waiting { .. } | Run::Ended if let Some(waiting) = restarting => {
+                (ContainerState::Waiting(waiting), newest)
+            }
             Run::Running(running) => (ContainerState::Running { since: running.since }, newest),
             Run::Waiting { shown, .. } => (ContainerState::Waiting(shown.clone()), newest),
             // Until the next run is seen, the previous one is the newest thing there is to tell.

@@ -32,6 +32,8 @@ pub struct PodWorker {
     pub(crate) containers: Vec<Container>,
     /// Every init container has done its part since the sandbox was made.
     pub(crate) initialized: bool,
+    /// One of its containers ended in a way that asks for all of them to be run again: they are stopped first.
+    pub(crate) restarting_all: bool,
     pub(crate) active_deadline: Option<Duration>,
     /// When it was begun, if it was.
     pub(crate) began_at: Option<Moment>,
@@ -60,6 +62,7 @@ impl PodWorker {
             grace: spec.grace,
             containers: spec.containers.into_iter().map(Container::new).collect(),
             initialized: false,
+            restarting_all: false,
             active_deadline: spec.active_deadline,
             began_at: None,
             active_before: Duration::ZERO,

@@ -7,10 +7,10 @@ mod drain;
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe as ApiProbe};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, LifecycleHandler, Pod, Probe as ApiProbe};
 use lifecycle::{
-    ContainerName, ContainerSpec, Hook, PodIdentity, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role, Signal,
-    SpecChange,
+    ContainerName, ContainerRestart, ContainerSpec, ExitCodes, Hook, PodIdentity, PodSpec, ProbeSpec, Readiness,
+    RestartAction, RestartPolicy, RestartRule, Role, Signal, SpecChange,
 };
 
 use drain::drain_spec;
@@ -53,11 +53,7 @@ pub fn pod_spec(pod: &Pod) -> Result<PodSpec, SpecError> {
             uid: meta.uid.clone().unwrap_or_default(),
         },
         containers: init.chain(main).chain(ephemeral).collect::<Result<_, _>>()?,
-        restart: match spec.restart_policy.as_deref() {
-            Some("Never") => RestartPolicy::Never,
-            Some("OnFailure") => RestartPolicy::OnFailure,
-            _ => RestartPolicy::Always,
-        },
+        restart: restart_policy(spec.restart_policy.as_deref().unwrap_or_default()),
         grace: seconds(spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)),
         active_deadline: spec.active_deadline_seconds.map(seconds),
         drain: drain_spec(pod),
@@ -110,11 +106,45 @@ fn container_spec(container: &Container, role: Role) -> Result<ContainerSpec, Sp
             startup_grace: grace_of(container.startup_probe.as_ref()),
             liveness_grace: grace_of(container.liveness_probe.as_ref()),
         },
+        restart: container_restart(container),
     })
 }
 
 fn grace_of(probe: Option<&ApiProbe>) -> Option<Duration> {
     probe.and_then(|probe| probe.termination_grace_period_seconds).map(seconds)
+}
+
+/// How a container is restarted, if it says so itself.
+fn container_restart(container: &Container) -> Option<ContainerRestart> {
+    let policy = restart_policy(container.restart_policy.as_deref()?);
+    let rules = container.restart_policy_rules.iter().flatten().filter_map(restart_rule).collect();
+    Some(ContainerRestart { policy, rules })
+}
+
+fn restart_policy(word: &str) -> RestartPolicy {
+    match word {
+        "Never" => RestartPolicy::Never,
+        "OnFailure" => RestartPolicy::OnFailure,
+        _ => RestartPolicy::Always,
+    }
+}
+
+/// A rule that nobody knows speaks of no exit code.
+fn restart_rule(rule: &ContainerRestartRule) -> Option<RestartRule> {
+    let codes = rule.exit_codes.as_ref()?;
+    let values = codes.values.clone().unwrap_or_default();
+    Some(RestartRule {
+        codes: match codes.operator.as_str() {
+            "In" => ExitCodes::In(values),
+            "NotIn" => ExitCodes::NotIn(values),
+            _ => return None,
+        },
+        action: match rule.action.as_str() {
+            "Restart" => RestartAction::Restart,
+            "RestartAllContainers" => RestartAction::RestartAllContainers,
+            _ => return None,
+        },
+    })
 }
 
 /// Which kind of hook. `tcpSocket` passes validation for old manifests' sake and fails when run, as a request that
@@ -180,7 +210,9 @@ fn signal_named(name: &str) -> Option<Signal> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{EphemeralContainer, ExecAction, Lifecycle, PodSpec as ApiSpec, SleepAction};
+    use k8s_openapi::api::core::v1::{
+        ContainerRestartRuleOnExitCodes, EphemeralContainer, ExecAction, Lifecycle, PodSpec as ApiSpec, SleepAction,
+    };
 
     use super::*;
 
@@ -232,6 +264,38 @@ mod tests {
         let pod = Pod { spec: Some(spec), ..Pod::default() };
         let roles: Vec<_> = pod_spec(&pod).expect("it is a pod").containers.into_iter().map(|c| c.role).collect();
         assert_eq!(roles, [Role::Main, Role::Ephemeral]);
+    }
+
+    #[test]
+    fn container_has_the_restart_policy_and_the_rules_that_it_names() {
+        let rule = |action: &str, operator: &str, values: &[i32]| ContainerRestartRule {
+            action: action.into(),
+            exit_codes: Some(ContainerRestartRuleOnExitCodes {
+                operator: operator.into(),
+                values: Some(values.to_vec()),
+            }),
+        };
+        let read = |policy: Option<&str>, rules: Vec<ContainerRestartRule>| {
+            let (restart_policy, restart_policy_rules) = (policy.map(Into::into), Some(rules));
+            container_restart(&Container { restart_policy, restart_policy_rules, ..Container::default() })
+        };
+        let rules = vec![
+            rule("Restart", "In", &[42, 43]),
+            rule("RestartAllContainers", "NotIn", &[0]),
+            rule("Dance", "In", &[1]),
+            rule("Restart", "Near", &[1]),
+            ContainerRestartRule { action: "Restart".into(), exit_codes: None },
+        ];
+        let known = vec![
+            RestartRule { codes: ExitCodes::In(vec![42, 43]), action: RestartAction::Restart },
+            RestartRule { codes: ExitCodes::NotIn(vec![0]), action: RestartAction::RestartAllContainers },
+        ];
+        let never = ContainerRestart { policy: RestartPolicy::Never, rules: known };
+        assert_eq!(read(Some("Never"), rules.clone()), Some(never));
+        assert_eq!(read(None, rules), None, "no rules without a policy");
+        for (word, policy) in [("Always", RestartPolicy::Always), ("OnFailure", RestartPolicy::OnFailure)] {
+            assert_eq!(read(Some(word), vec![]), Some(ContainerRestart { policy, rules: vec![] }));
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, ContainerSpec, DeleteSighting, DrainSpec, Hook, Input, Instance, KillCause, PodIdentity, PodSpec,
-    Probe, Readiness, RestartPolicy, Role, Routes, Signal, TrafficNews,
+    ContainerName, ContainerRestart, ContainerSpec, DeleteSighting, DrainSpec, Hook, Input, Instance, KillCause,
+    PodIdentity, PodSpec, Probe, Readiness, RestartPolicy, RestartRule, Role, Routes, Signal, TrafficNews,
 };
 
 use crate::script::{HookScript, ImageScript, Script, TrafficScript, exits_on_term};
@@ -153,6 +153,11 @@ impl Given {
     #[must_use]
     pub fn liveness_grace(self, grace: Duration) -> Self {
         self.change(|actor| actor.spec.probes.liveness_grace = Some(grace))
+    }
+    /// The latest container is restarted by a policy and rules of its own.
+    #[must_use]
+    pub fn restarts(self, policy: RestartPolicy, rules: Vec<RestartRule>) -> Self {
+        self.change(|actor| actor.spec.restart = Some(ContainerRestart { policy, rules }))
     }
     /// With `activeDeadlineSeconds`.
     #[must_use]

@@ -1,11 +1,11 @@
 //! The binary encoding of inputs, effects and specs. A tag is never reused for another variant.
 
 use lifecycle::{
-    ANY_EDITION, BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSnapshot, ContainerSpec, Cut,
-    DeleteSighting, Delivery, DrainSpec, Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport,
-    Input, Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSnapshot, PodSpec, Probe, ProbeSpec,
-    Readiness, RestartPolicy, Role, Routes, RunSnapshot, RuntimeReport, SeenContainer, Signal, SpecChange, Terminated,
-    TrafficNews, Waiting, Wall,
+    ANY_EDITION, BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerRestart, ContainerSnapshot,
+    ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec, Effect, Event, EventKind, Exit, ExitCodes, Hook, HookKind,
+    HookOutcome, HookReport, ImageSnapshot, Input, Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity,
+    PodSnapshot, PodSpec, Probe, ProbeSpec, Readiness, RestartAction, RestartPolicy, RestartRule, Role, Routes,
+    RunSnapshot, RuntimeReport, SeenContainer, Signal, SpecChange, Terminated, TrafficNews, Waiting, Wall,
 };
 
 use crate::wire::{Wire, WireError, wire_enum, wire_struct};
@@ -45,7 +45,48 @@ impl Wire for PodSpec {
         })
     }
 }
-wire_struct!(ContainerSpec { name, role, pre_stop, post_start, stop_signal, readiness, probes });
+/// Added to the tag of the role of a container that is restarted by rules of its own, which follow behind everything else.
+const WITH_RESTART: u8 = 0x10;
+
+impl Wire for ContainerSpec {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { name, role, pre_stop, post_start, stop_signal, readiness, probes, restart } = self;
+        name.put(out);
+        let tag = out.len();
+        role.put(out);
+        pre_stop.put(out);
+        post_start.put(out);
+        stop_signal.put(out);
+        readiness.put(out);
+        probes.put(out);
+        if let Some(restart) = restart {
+            out[tag] |= WITH_RESTART;
+            restart.put(out);
+        }
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, WireError> {
+        let name = Wire::take(input)?;
+        let tag = u8::take(input)?;
+        let mut spec = Self {
+            name,
+            role: Role::take(&mut [tag & !WITH_RESTART].as_slice())?,
+            pre_stop: Wire::take(input)?,
+            post_start: Wire::take(input)?,
+            stop_signal: Wire::take(input)?,
+            readiness: Wire::take(input)?,
+            probes: Wire::take(input)?,
+            restart: None,
+        };
+        if tag & WITH_RESTART != 0 {
+            spec.restart = Some(Wire::take(input)?);
+        }
+        Ok(spec)
+    }
+}
+wire_struct!(ContainerRestart { policy, rules });
+wire_struct!(RestartRule { codes, action });
+wire_enum!(ExitCodes { 1 In(codes); 2 NotIn(codes); });
+wire_enum!(RestartAction { 1 Restart; 2 RestartAllContainers; });
 wire_struct!(ProbeSpec { startup, startup_grace, liveness_grace });
 wire_struct!(DrainSpec {
     barrier,
@@ -118,6 +159,23 @@ fn input_before(tag: u8, input: &mut &[u8]) -> Option<Result<Input, WireError>> 
 
 wire_struct!(PodSnapshot { began_at, active_before, active_deadline, initialized, routes, generation, containers });
 wire_struct!(ContainerSnapshot { spec, edition, image, made_from, attempt, run, back_off, newest, before });
+
+/// Written as an optional signal was before there were images that nobody had asked for.
+impl Wire for ImageSnapshot {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ready { stop_signal } => stop_signal.put(out),
+            Self::Unwanted => out.push(2),
+        }
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, WireError> {
+        if input.first() == Some(&2) {
+            *input = &input[1..];
+            return Ok(Self::Unwanted);
+        }
+        Ok(Self::Ready { stop_signal: Wire::take(input)? })
+    }
+}
 wire_enum!(RunSnapshot {
     1 Unstarted;
     2 Waiting { until, shown };
@@ -142,7 +200,13 @@ wire_struct!(Routes { best, last, replaced, busy });
 wire_enum!(BestEvidence { 1 Unrouted; 2 Settled; 3 Acks; 4 Divert; });
 wire_struct!(Exit { code, signal, oom, wall, seen });
 wire_enum!(HookKind { 1 PreStop; 2 PostStart; });
-wire_enum!(HookOutcome { 1 Succeeded; 2 Failed { message }; 3 Cancelled; });
+wire_enum!(HookOutcome { 1 Succeeded; 3 Cancelled; 4 Failed { message, output }; } before outcome_before);
+
+/// What a hook wrote was part of why it failed.
+fn outcome_before(tag: u8, input: &mut &[u8]) -> Option<Result<HookOutcome, WireError>> {
+    (tag == 2).then(|| Ok(HookOutcome::Failed { message: Wire::take(input)?, output: None }))
+}
+
 wire_enum!(Delivery { 1 Delivered; 2 AlreadyGone; 3 DeliveredBefore { at }; });
 wire_enum!(Probe { 1 Readiness; 2 Liveness; 3 Startup; });
 wire_enum!(DeleteSighting { 1 Live; 2 Found { left }; });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lifecycle::{Hook, PodWorker, Role};
 use model::bounds::Bounds;
-use model::catalogue::{cold, container, hooked, routed, warm};
+use model::catalogue::{cold, container, hooked, restarts_all, routed, warm};
 use model::check::{explore, hunt};
 use model::flaw::Flaw;
 use model::laws::Law;
@@ -70,6 +70,10 @@ fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
         }
         Flaw::HumoursOrphans => warm("orphan", plain(), Bounds { dismissals: 1, ..calm }, make),
         Flaw::IgnoresOrder => warm("sidecar", with_sidecar(), calm, make),
+        Flaw::RestartsOneAlone => {
+            let containers = vec![restarts_all("a"), container("b", Role::Main)];
+            warm("all run again", containers, Bounds { exits: 1, ..calm }, make)
+        }
     }
 }
 
@@ -87,6 +91,11 @@ fn every_law_has_a_worker_that_breaks_it() {
     let broken: BTreeSet<&str> = Flaw::ALL.iter().map(|(_, law)| law.sentence()).collect();
     let all: BTreeSet<&str> = Law::ALL.iter().map(|law| law.sentence()).collect();
     assert_eq!(broken, all);
+}
+
+#[test]
+fn restart_of_one_container_instead_of_all_is_caught() {
+    is_caught(Flaw::RestartsOneAlone);
 }
 
 #[test]

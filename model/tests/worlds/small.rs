@@ -42,7 +42,7 @@ pinned! {
     two_mains_with_one_hook: "two mains, one hook", 95_815;
     a_main_and_a_sidecar: "main and sidecar", 290_790;
     a_main_and_two_sidecars: "main and two sidecars", 48_872;
-    a_pod_that_comes_up: "comes up", 260_947;
+    a_pod_that_comes_up: "comes up", 187_609;
     restarts_and_probes: "restarts, probes", 142_485;
     a_barrier_under_all_requests: "barrier, all requests", 121_908;
     a_barrier_and_a_sidecar: "barrier and sidecar", 13_150;
@@ -53,11 +53,12 @@ pinned! {
     a_last_endpoint_that_refuses: "last endpoint, reject", 121_539;
     a_drain_with_calls: "drain, calls", 367_346;
     answers_that_are_lost: "answers lost", 166_665;
-    a_pod_whose_sandbox_dies_as_it_comes_up: "comes up, sandbox dies", 40_344;
-    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 214_660;
+    a_pod_whose_sandbox_dies_as_it_comes_up: "comes up, sandbox dies", 26_304;
+    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 200_084;
     a_pod_that_is_dismissed: "dismissed", 413_115;
     a_machine_that_boots: "machine boots", 86_350;
     an_active_deadline: "active deadline", 48_518;
+    all_containers_that_run_again: "all run again", 27_047;
 }
 
 /// Without dead ends (a law) and without circles, every run is finite and ends in Gone. In three parts, so that no core

@@ -19,6 +19,7 @@ mod downward;
 mod ephemeral;
 mod handler;
 mod resize;
+mod restart;
 mod scheduling;
 mod security;
 mod update;

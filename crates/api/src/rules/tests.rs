@@ -345,6 +345,41 @@ fn only_a_sidecar_may_have_probes_among_init_containers() {
 }
 
 #[test]
+fn restart_rules_of_a_container_need_a_policy_codes_and_known_words() {
+    let rule = |action: &str, operator: &str, values: usize| {
+        let values: Vec<usize> = (0..values).collect();
+        json!({"action": action, "exitCodes": {"operator": operator, "values": values}})
+    };
+    let with = |list: &str, policy: Option<&str>, rules: Vec<Value>| {
+        let mut object = small_pod();
+        let mut container = json!({"name": "i", "image": "x", "restartPolicyRules": rules});
+        if let Some(policy) = policy {
+            container["restartPolicy"] = json!(policy);
+        }
+        object["spec"][list] = json!([container]);
+        let answer = try_create("pods", object);
+        answer.map(drop).map_err(|error| causes(&error).into_iter().map(|(field, _)| field).collect::<Vec<_>>())
+    };
+    for list in ["containers", "initContainers"] {
+        let refused = |fields: &[&str]| Err(fields.iter().map(|field| format!("spec.{list}[0].{field}")).collect());
+        for policy in ["Always", "Never", "OnFailure"] {
+            let both = vec![rule("Restart", "In", 255), rule("RestartAllContainers", "NotIn", 1)];
+            assert_eq!(with(list, Some(policy), both), Ok(()), "{list} {policy}");
+        }
+        assert_eq!(with(list, None, vec![rule("Restart", "In", 1)]), refused(&["restartPolicy"]));
+        assert_eq!(with(list, Some("Sometimes"), vec![]), refused(&["restartPolicy"]));
+        let nonsense = vec![rule("Dance", "Near", 256)];
+        let fields =
+            ["action", "exitCodes.operator", "exitCodes.values"].map(|it| format!("restartPolicyRules[0].{it}"));
+        assert_eq!(with(list, Some("Never"), nonsense), refused(&fields.each_ref().map(String::as_str)));
+        let bare = vec![json!({"action": "Restart"})];
+        assert_eq!(with(list, Some("Never"), bare), refused(&["restartPolicyRules[0].exitCodes"]));
+        let many = vec![rule("Restart", "In", 1); 21];
+        assert_eq!(with(list, Some("Never"), many), refused(&["restartPolicyRules"]));
+    }
+}
+
+#[test]
 fn only_a_few_fields_of_a_pod_may_change() {
     let old = create("pods", small_pod());
     let image = update("pods", None, &old, |p| p["spec"]["containers"][0]["image"] = json!("busybox:2")).unwrap();
@@ -402,6 +437,12 @@ fn a_container_that_ended_for_good_does_not_come_back() {
         p["status"]["containerStatuses"][0]["state"] = json!({"running": {}});
     });
     assert!(error.unwrap_err().message.contains("may not be transitioned to non-terminated state"));
+    // Unless its own policy lets it.
+    old["spec"]["containers"][0]["restartPolicy"] = json!("OnFailure");
+    let again = update("pods", Some("status"), &old, |p| {
+        p["status"]["containerStatuses"][0]["state"] = json!({"running": {}});
+    });
+    assert!(again.is_ok(), "{again:?}");
 }
 
 fn leaving() -> Value {

@@ -296,7 +296,8 @@ impl Advice<'_> {
     /// A container that is not there to be deleted.
     fn on_end(&mut self, spec: &PodSpec, about: &About<'_>) {
         let over = self.plan.behaviours.get(&about.container.name).is_some_and(|behaviour| behaviour.over.is_some());
-        if over && (about.sidecar || spec.restart_policy.as_deref() == Some("Always")) {
+        let policy = about.container.restart_policy.as_ref().or(spec.restart_policy.as_ref());
+        if over && policy.is_some_and(|policy| policy == "Always") {
             self.container(
                 about,
                 "ends-by-itself",

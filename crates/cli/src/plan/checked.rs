@@ -128,7 +128,7 @@ fn leaves(value: &Value, field: &str, fields: &mut Vec<String>) {
 }
 
 /// Fields that people misspell.
-const FIELDS: [&str; 34] = [
+const FIELDS: [&str; 35] = [
     "apiVersion",
     "args",
     "command",
@@ -155,6 +155,7 @@ const FIELDS: [&str; 34] = [
     "replicas",
     "resources",
     "restartPolicy",
+    "restartPolicyRules",
     "seconds",
     "selector",
     "shareProcessNamespace",

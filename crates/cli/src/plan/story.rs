@@ -150,7 +150,7 @@ struct Telling {
     ended: BTreeSet<ContainerName>,
     with_hook: BTreeSet<Instance>,
     routes: Option<Routes>,
-    /// Containers that end are started again.
+    /// A main container that ends is started again, however it does.
     restarts: bool,
     deleted_at: Option<Moment>,
     opened: bool,
@@ -177,7 +177,10 @@ pub(super) struct Cast {
 pub(super) fn tell(cast: Cast, grace: Duration, delete_at: Option<Duration>) -> Story {
     let Cast { spec, parts, routes, flow } = cast;
     let mut telling = Telling {
-        restarts: spec.restart == RestartPolicy::Always,
+        restarts: spec.containers.iter().any(|container| {
+            let policy = container.restart.as_ref().map_or(spec.restart, |own| own.policy);
+            container.role == Role::Main && policy == RestartPolicy::Always
+        }),
         world: World::new(BEGIN, parts, flow),
         worker: PodWorker::new(spec),
         facts: Vec::new(),

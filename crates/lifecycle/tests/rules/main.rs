@@ -16,6 +16,7 @@ mod notices;
 mod ordering;
 mod requests;
 mod restart_of_the_agent;
+mod restart_rules;
 mod small_print;
 mod stories;
 mod storm;

@@ -84,15 +84,16 @@ fn conditions(status: &PodStatus, record: &PodRecord, before: Option<&ApiStatus>
         ("ContainersReady", &status.containers_ready),
         ("PodScheduled", &scheduled),
     ];
-    let at_the_end = [
+    let of_some_pods = [
         ("DisruptionTarget", &status.disruption),
         ("adieu.dev/TrafficDrained", &status.traffic_drained),
         ("adieu.dev/TerminationBlocked", &status.blocked),
+        ("AllContainersRestarting", &status.all_restarting),
     ];
-    let at_the_end = at_the_end.into_iter().filter_map(|(kind, condition)| Some((kind, condition.as_ref()?)));
+    let of_some_pods = of_some_pods.into_iter().filter_map(|(kind, condition)| Some((kind, condition.as_ref()?)));
     let resize = record.resize.conditions();
     let resize = resize.iter().map(|(kind, condition)| (*kind, condition));
-    let ours: Vec<_> = ours.into_iter().chain(at_the_end).chain(resize).collect();
+    let ours: Vec<_> = ours.into_iter().chain(of_some_pods).chain(resize).collect();
     // Conditions of others (readiness gates, DisruptionTarget) are theirs to change: a merge by type leaves them alone.
     ours.into_iter()
         .map(|(kind, condition)| {

@@ -87,9 +87,6 @@ pub fn refuse(pod: &Pod, container: &Container) -> Result<(), ConfigError> {
     if let Some(claim) = pod.spec.iter().flat_map(|s| s.resource_claims.iter().flatten()).next() {
         return Err(ConfigError::Unsupported(format!("the resource claim {:?}", claim.name)));
     }
-    if has_rules_of_its_own(pod, container) {
-        return Err(ConfigError::Unsupported("a restart policy of a single container".to_owned()));
-    }
     if let Some(name) = too_long_name(pod) {
         let most = "64 characters is the max";
         return refused(format!("FQDN {name} is too long to be a host name ({most}, {} requested)", name.len()));
@@ -119,21 +116,6 @@ pub fn refuse(pod: &Pod, container: &Container) -> Result<(), ConfigError> {
         }
     }
     Ok(())
-}
-
-/// Whether a container is to be restarted otherwise than its pod is, a sidecar aside.
-fn has_rules_of_its_own(pod: &Pod, container: &Container) -> bool {
-    let spec = pod.spec.as_ref();
-    let of_pod = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
-    let mut inits = spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
-    let usual = match inits.any(|init| init.name == container.name) {
-        true if container.restart_policy.as_deref() == Some("Always") => "Always",
-        // An init container has to succeed once.
-        true if of_pod == "Always" => "OnFailure",
-        true | false => of_pod,
-    };
-    container.restart_policy.as_deref().is_some_and(|own| own != usual)
-        || container.restart_policy_rules.as_ref().is_some_and(|rules| !rules.is_empty())
 }
 
 #[derive(PartialEq)]
@@ -200,8 +182,6 @@ mod tests {
         let proc = |path: &str| format!("refused: volume \"data\" cannot be mounted at {path:?}: it is inside /proc");
         let root = "refused: volume \"data\" cannot be mounted over the container's root";
         let none = || json!({});
-        let policy = "refused: a restart policy of a single container is not supported yet";
-        let rules = json!([{ "action": "Restart", "exitCodes": { "operator": "In", "values": [42] } }]);
         let long = "y".repeat(50);
         let too_long = format!(
             "refused: FQDN {long}.x.shop.svc.cluster.local is too long to be a host name (64 characters is the max, \
@@ -263,13 +243,6 @@ mod tests {
                 json!({ "volumeDevices": devices }),
                 "refused: the block device \"/dev/x\" (volumeDevices) is not supported yet",
             ),
-            (none(), json!({ "restartPolicy": "Always" }), ""),
-            (none(), json!({ "restartPolicy": "Never" }), policy),
-            (json!({ "restartPolicy": "Never" }), json!({ "restartPolicy": "Never" }), ""),
-            (json!({ "restartPolicy": "Never" }), json!({ "restartPolicyRules": rules }), policy),
-            (json!({ "initContainers": [{ "name": "app" }] }), json!({ "restartPolicy": "Always" }), ""),
-            (json!({ "initContainers": [{ "name": "app" }] }), json!({ "restartPolicy": "OnFailure" }), ""),
-            (json!({ "initContainers": [{ "name": "app" }] }), json!({ "restartPolicy": "Never" }), policy),
             (none(), mount("/data"), ""),
             (none(), mount("/"), root),
             (none(), mount("/data/.."), root),

@@ -15,6 +15,12 @@ const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const ENV_SOURCES: [&str; 5] = ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
+const RESTART_ACTIONS: [&str; 2] = ["Restart", "RestartAllContainers"];
+const EXIT_CODE_OPERATORS: [&str; 2] = ["In", "NotIn"];
+/// Of restart rules, and of the exit codes that one of them names, so many are taken.
+const RESTART_RULES_MAX: usize = 20;
+const EXIT_CODES_MAX: usize = 255;
+
 /// What a container is for, which decides what it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
@@ -112,14 +118,48 @@ impl Check<'_> {
 
     fn restart_policy(&self, container: &Value, causes: &mut Vec<Cause>) {
         let policy = word(container, "restartPolicy");
-        match self.kind {
-            Role::Init | Role::Main if !policy.is_empty() => {
-                self.one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], causes);
+        let rules = list(container, "restartPolicyRules");
+        if self.kind == Role::Ephemeral {
+            let text = "cannot be set for an Ephemeral Container";
+            if !policy.is_empty() {
+                causes.push(Cause::forbidden(self.at("restartPolicy"), text));
             }
-            Role::Ephemeral if !policy.is_empty() => {
-                causes.push(Cause::forbidden(self.at("restartPolicy"), "cannot be set for an Ephemeral Container"));
+            if !rules.is_empty() {
+                causes.push(Cause::forbidden(self.at("restartPolicyRules"), text));
             }
-            Role::Main | Role::Init | Role::Sidecar | Role::Ephemeral => {}
+            return;
+        }
+        self.one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], causes);
+        if policy.is_empty() && !rules.is_empty() {
+            let text = "must specify restartPolicy when restart rules are used";
+            causes.push(Cause::required(self.at("restartPolicy"), text));
+        }
+        if rules.len() > RESTART_RULES_MAX {
+            causes.push(Cause::too_many(self.at("restartPolicyRules"), rules.len(), RESTART_RULES_MAX));
+        }
+        for (index, rule) in rules.iter().take(RESTART_RULES_MAX).enumerate() {
+            self.restart_rule(&format!("restartPolicyRules[{index}]"), rule, causes);
+        }
+    }
+
+    fn restart_rule(&self, field: &str, rule: &Value, causes: &mut Vec<Cause>) {
+        let at = |key: &str| self.at(&format!("{field}.{key}"));
+        let action = word(rule, "action");
+        if !RESTART_ACTIONS.contains(&action) {
+            causes.push(Cause::not_supported(at("action"), action, &RESTART_ACTIONS));
+        }
+        let codes = &rule["exitCodes"];
+        if !codes.is_object() {
+            causes.push(Cause::required(at("exitCodes"), "must be specified"));
+            return;
+        }
+        let operator = word(codes, "operator");
+        if !EXIT_CODE_OPERATORS.contains(&operator) {
+            causes.push(Cause::not_supported(at("exitCodes.operator"), operator, &EXIT_CODE_OPERATORS));
+        }
+        let values = list(codes, "values").len();
+        if values > EXIT_CODES_MAX {
+            causes.push(Cause::too_many(at("exitCodes.values"), values, EXIT_CODES_MAX));
         }
     }
 

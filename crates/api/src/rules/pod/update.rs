@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::restart::may_run_again;
 use super::{list, scheduling, word};
 use crate::status::Cause;
 
@@ -164,13 +165,9 @@ pub(super) fn validate_status(old: &Value, new: &Value, causes: &mut Vec<Cause>)
             "may specify no more than one IP for each IP family",
         ));
     }
-    let policy = word(&old["spec"], "restartPolicy");
-    if policy == "Always" {
-        return;
-    }
     for before in list(&old["status"], "containerStatuses") {
         let Some(code) = before["state"]["terminated"]["exitCode"].as_i64() else { continue };
-        if policy == "OnFailure" && code != 0 {
+        if may_run_again(&old["spec"], word(before, "name"), code) {
             continue;
         }
         let after = list(&new["status"], "containerStatuses").iter().find(|s| word(s, "name") == word(before, "name"));

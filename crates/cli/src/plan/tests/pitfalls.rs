@@ -157,6 +157,17 @@ fn container_that_ends_by_itself_is_not_asked_to_exit() {
     let facts = again["pods"][0]["timeline"].as_array().unwrap();
     assert!(facts.iter().any(|fact| fact["kubectl"]["status"] == "CrashLoopBackOff"), "{facts:?}");
     assert!(!told(&again).contains(&"signalled".to_owned()));
+    // A container's own policy counts before its pod's.
+    let mine = |policy: &str| {
+        let mut over = over.clone();
+        over["restartPolicy"] = json!(policy);
+        over
+    };
+    assert_eq!(warnings(&report_of(&[], &pod(&json!({}), &mine("Never")))), [""; 0]);
+    assert_eq!(
+        warnings(&report_of(&[], &pod(&json!({ "restartPolicy": "Never" }), &mine("Always")))),
+        ["ends-by-itself"]
+    );
     // However it is that something fails again and again, the delete does not wait for it to get better.
     let failing = json!({ "image": "busybox", "command": ["sh", "-c", "exit 3"] });
     let init = json!({ "initContainers": [{ "name": "i", "image": "busybox", "command": ["sh", "-c", "exit 1"] }] });

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lifecycle::{
-    BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec,
-    Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome,
-    LastEndpoint, Moment, PodIdentity, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes,
-    RuntimeReport, SeenContainer, Signal, SpecChange, TrafficNews, Wall,
+    BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerRestart, ContainerSpec, Cut, DeleteSighting,
+    Delivery, DrainSpec, Effect, Event, EventKind, Exit, ExitCodes, Hook, HookKind, HookOutcome, HookReport, Input,
+    Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSpec, Probe, ProbeSpec, Readiness,
+    RestartAction, RestartPolicy, RestartRule, Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange,
+    TrafficNews, Wall,
 };
 use timeline::{Journal, Life, Record};
 
@@ -39,6 +40,13 @@ pub(crate) fn spec() -> PodSpec {
             startup_grace: stop_signal.map(|_| Duration::from_secs(60)),
             liveness_grace: None,
         },
+        restart: (role == Role::Sidecar).then(|| ContainerRestart {
+            policy: RestartPolicy::Never,
+            rules: vec![
+                RestartRule { codes: ExitCodes::In(vec![42, 0]), action: RestartAction::RestartAllContainers },
+                RestartRule { codes: ExitCodes::NotIn(vec![]), action: RestartAction::Restart },
+            ],
+        }),
     };
     PodSpec {
         identity: PodIdentity { namespace: "default".to_owned(), name: "web".to_owned(), uid: "u".to_owned() },
@@ -95,7 +103,8 @@ pub(crate) fn inputs() -> Vec<Input> {
         Input::TimePassed,
     ];
     for kind in [HookKind::PreStop, HookKind::PostStart] {
-        for outcome in [HookOutcome::Succeeded, HookOutcome::Failed { message: message() }, HookOutcome::Cancelled] {
+        let failed = HookOutcome::Failed { message: message(), output: Some(message()) };
+        for outcome in [HookOutcome::Succeeded, HookOutcome::failed(message()), failed, HookOutcome::Cancelled] {
             inputs.push(Input::HookFinished { instance: first.clone(), kind, outcome });
         }
     }

@@ -18,7 +18,8 @@ async fn a_request_is_heard_whenever_it_comes() -> Result<()> {
     let stage = &Stage::set().await?;
     let stories = stories![stage;
         a_kill_is_never_forgotten, a_failing_pod_never_reports_success, a_main_behind_a_failing_init_never_starts,
-        a_restart_policy_says_who_comes_back, status_written_by_others_is_corrected,
+        a_restart_policy_says_who_comes_back, restart_rules_of_a_container_say_who_comes_back,
+        restart_of_all_containers_begins_with_the_first_init_container, status_written_by_others_is_corrected,
     ];
     stage.tell(stories, &[]).await
 }
@@ -140,4 +141,55 @@ async fn a_restart_policy_says_who_comes_back(stage: &Stage) -> Result<()> {
         ("Never", 1, "Failed"),
     ];
     try_join_all(cases.map(one)).await.map(drop)
+}
+
+/// A rule about an exit code of one container, and what happens (`Restart`, `RestartAllContainers`).
+fn rule(code: i32, action: &str) -> serde_json::Value {
+    json!([{ "action": action, "exitCodes": { "operator": "In", "values": [code] } }])
+}
+
+/// A container's own rules are asked before its policy, and that before its pod's.
+async fn restart_rules_of_a_container_say_who_comes_back(stage: &Stage) -> Result<()> {
+    let script = "say up; [ -e /shared/again ] && exit 3; touch /shared/again; exit 42";
+    let draft = stage.pod("by-rule")?.spec("restartPolicy", "Always".into()).main("app", script);
+    let draft = draft.with("restartPolicy", "Never".into()).with("restartPolicyRules", rule(42, "Restart"));
+    let mut pod = draft.create().await?;
+    pod.watch.until("the end", |pod| e2e::pods::phase(pod) == Some("Failed")).await?;
+    pod.said_only(&["app up", "app up"])?;
+    let last = pod.watch.last.clone().unwrap();
+    let app = status(&last, "app").unwrap();
+    let code = |state: &Option<ContainerState>| state.as_ref()?.terminated.as_ref().map(|end| end.exit_code);
+    ensure!((app.restart_count, code(&app.last_state), code(&app.state)) == (1, Some(42), Some(3)), "{app:?}");
+    pod.delete(&[]).await?;
+    pod.gone().await.map(drop)
+}
+
+/// The others are asked to exit first, and whoever had done its part does it again.
+async fn restart_of_all_containers_begins_with_the_first_init_container(stage: &Stage) -> Result<()> {
+    let source = format!(
+        "[ -e /shared/again ] || {{ touch /shared/again; say first; read word < /shared/gate; exit 42; }}; {POLITE}"
+    );
+    let draft = stage.pod("all-again")?.never_restarts().init("setup", "say done").main("source", &source);
+    let draft = draft.with("restartPolicy", "Never".into());
+    let draft = draft.with("restartPolicyRules", rule(42, "RestartAllContainers")).main("other", POLITE);
+    let mut pod = draft.pre_stop("say hook").create().await?;
+    pod.hears("source first").await?;
+    pod.hears("other up").await?;
+    pod.shared.open_gate().await?;
+    let restarting = |pod: &Pod, holds: &str| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|it| it.type_ == "AllContainersRestarting" && it.status == holds)
+    };
+    pod.watch.until("the restart", |pod| restarting(pod, "True")).await?;
+    let all_again = |pod: &Pod| {
+        let again = |name: &str| status(pod, name).is_some_and(|it| it.restart_count == 1);
+        ["setup", "source", "other"].into_iter().all(again) && e2e::pods::is_ready(pod) && restarting(pod, "False")
+    };
+    pod.watch.until("all of them again", all_again).await?;
+    pod.hears("source up").await?;
+    pod.hears_times("other up", 2).await?;
+    pod.said_in_order(&["setup done", "other up", "other TERM", "setup done", "other up"])?;
+    ensure!(!pod.said().contains(&"other hook".to_owned()), "{:?}", pod.said());
+    pod.delete(&[]).await?;
+    pod.gone().await.map(drop)
 }
