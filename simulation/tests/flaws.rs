@@ -9,10 +9,18 @@ use simulation::player::Player;
 use simulation::scenario::{SHAPES, Scenario};
 use simulation::sweep::{play_all, report};
 
+/// Answers that few seeds lose just where it matters: these stories are played before the seeds.
+const RARE: [&str; 3] = [
+    "pod p0 grace=3 app=term-200,pre-700; delete p0 @1000; lost runtime.run_hook/p0/1",
+    "pod p0 grace=2 app=term-900; delete p0 @1000; lost runtime.start/p0/1",
+    "pod p0 grace=1 app=deaf,prenever; delete p0 @1000; refused runtime.cancel_hook/p0/1",
+];
+
 #[test]
 fn planted_flaw_breaks_its_law_within_a_thousand_seeds() {
     let program = Path::new(env!("CARGO_BIN_EXE_simulate"));
-    let scenarios: Vec<Scenario> = (0..1000).map(Scenario::of_seed).collect();
+    let rare = RARE.iter().map(|story| story.parse().unwrap());
+    let scenarios: Vec<Scenario> = rare.chain((0..1000).map(Scenario::of_seed)).collect();
     let mut unseen = Vec::new();
     for (flaw, laws) in flaws::ALL {
         let found = play_all(program, &scenarios, Some(flaw), |told| {
