@@ -130,6 +130,13 @@ impl<R: Runtime> Containers for NodeContainers<R> {
             .map_err(|error| StreamError::internal("cannot attach to the container", error))
     }
 
+    fn is_stdin_once(&self, which: &ContainerRef) -> bool {
+        let Ok((entry, _)) = self.running(which) else { return false };
+        let pod = entry.record.pod();
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        containers.filter(|own| own.name == which.container).any(|own| own.stdin_once == Some(true))
+    }
+
     async fn check_pod(&self, namespace: &str, pod: &str) -> Result<(), StreamError> {
         self.pod(&whole(namespace, pod)).map(drop)
     }

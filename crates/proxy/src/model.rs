@@ -25,6 +25,14 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// So many siblings stand in for a pod that is cut: each costs an element, and every pod of a large rollout is cut for a while.
 const STAND_INS_MAX: usize = 8;
 
+/// Labels of a Service that another program serves, whatever their values.
+const ANOTHERS: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
+
+/// Whether a Service is none of this proxy's.
+fn is_anothers(service: &Service) -> bool {
+    service.metadata.labels.iter().any(|labels| ANOTHERS.iter().any(|label| labels.contains_key(*label)))
+}
+
 /// A Service, by namespace and name.
 pub(crate) type ServiceKey = (String, String);
 
@@ -152,6 +160,9 @@ impl Model {
     pub(crate) fn set_service(&mut self, service: Service) {
         let key =
             (service.metadata.namespace.clone().unwrap_or_default(), service.metadata.name.clone().unwrap_or_default());
+        if is_anothers(&service) {
+            return self.remove_service(&key);
+        }
         self.touch(key.clone());
         self.services.insert(key, service);
     }

@@ -53,6 +53,21 @@ fn diverted_to(model: &Model, number: u8) -> Vec<String> {
     lists.values().flat_map(|targets| &targets.backends).map(|backend| backend.address.to_string()).collect()
 }
 
+#[test]
+fn service_that_is_labelled_for_another_proxy_is_served_until_then_and_afterwards() {
+    let web = slice("web", &[(1, "here", true)]);
+    let mut model = model(&[service("web", "10.87.0.1", "Cluster")], &[web]);
+    let key = ("shop".to_owned(), "web".to_owned());
+    for label in ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"] {
+        assert!(!model.wanted(&key).lists.is_empty());
+        let mut anothers = service("web", "10.87.0.1", "Cluster");
+        anothers.metadata.labels = Some([(label.to_owned(), String::new())].into());
+        model.set_service(anothers);
+        assert!(model.wanted(&key).lists.is_empty() && model.wanted(&key).marks.is_empty(), "{label}");
+        model.set_service(service("web", "10.87.0.1", "Cluster"));
+    }
+}
+
 /// [TR-20]
 #[test]
 fn cut_pod_is_stood_in_for_by_those_only_whom_every_service_of_it_lists() {

@@ -201,6 +201,22 @@ fn openapi_v2_document_uses_v2_forms() {
     assert!(openapi_v2_protobuf(&old).len() > 100_000);
 }
 
+/// A client that reads a document and writes it again leaves out what is empty, and would find another document.
+#[test]
+fn openapi_v3_documents_have_no_empty_parameters() {
+    for document in documents() {
+        let items = document.value["paths"].as_object().unwrap().iter();
+        let empty: Vec<&String> = items
+            .filter(|(_, item)| {
+                let operations = item.as_object().unwrap().values().map(|operation| &operation["parameters"]);
+                operations.chain([&item["parameters"]]).any(|parameters| *parameters == json!([]))
+            })
+            .map(|(path, _)| path)
+            .collect();
+        assert!(empty.is_empty(), "{}: {empty:?}", document.path());
+    }
+}
+
 /// What is in no table is described all the same: `kubectl explain podmetrics` finds its way by these.
 #[test]
 fn metrics_api_has_an_openapi_document() {

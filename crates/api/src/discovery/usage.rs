@@ -50,14 +50,17 @@ pub(super) fn add(paths: &mut Map<String, Value>, schemas: &mut Schemas<'_>) {
         let mut operation = |verb: &str, scope: &str, schema: &Value| {
             let answer = json!({ "description": "OK", "content": { "application/json": { "schema": schema } } });
             let refusal = json!({ "application/json": { "schema": schemas.status() } });
-            let queries = ["fieldSelector", "labelSelector"].iter().filter(|_| verb == "list");
-            let queries: Vec<Value> = queries.map(|name| paths::query(name, "string")).collect();
-            json!({
-                "operationId": format!("{verb}MetricsV1beta1{scope}{kind}"), "parameters": queries,
+            let mut operation = json!({
+                "operationId": format!("{verb}MetricsV1beta1{scope}{kind}"),
                 "responses": { "200": answer, "default": { "description": "Refused", "content": refusal } },
                 "x-kubernetes-action": verb,
                 "x-kubernetes-group-version-kind": { "group": METRICS.0, "version": METRICS.1, "kind": kind },
-            })
+            });
+            if verb == "list" {
+                operation["parameters"] =
+                    ["fieldSelector", "labelSelector"].iter().map(|name| paths::query(name, "string")).collect();
+            }
+            operation
         };
         let (within, scope, names): (String, &str, &[&str]) = match namespaced {
             true => (format!("{root}/namespaces/{{namespace}}/{plural}"), "Namespaced", &["namespace"]),

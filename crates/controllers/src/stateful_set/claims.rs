@@ -86,8 +86,11 @@ pub(super) fn owners(set: &StatefulSetView, pod: ClaimingPod<'_>, claim: &ClaimF
             block_owner_deletion: Some(true),
         });
     }
-    let owns = |all: &[OwnerReference], uid: &str| all.iter().any(|it| it.uid == uid);
-    match [&*owner.uid, pod.uid].iter().all(|uid| owns(&wanted, uid) == owns(&claim.owners, uid)) {
+    // An owner of ours that is not the controller is put right, too.
+    let controls = |all: &[OwnerReference], uid: &str| {
+        all.iter().find(|it| it.uid == uid).map(|it| it.controller.unwrap_or_default())
+    };
+    match [&*owner.uid, pod.uid].iter().all(|uid| controls(&wanted, uid) == controls(&claim.owners, uid)) {
         true => Owners::Right,
         false => Owners::Become(wanted),
     }
@@ -154,6 +157,17 @@ mod tests {
         }
         assert_eq!(owned(&set("Delete", "Retain"), false, &[("Other", "x")]), ["conflict"]);
         assert_eq!(owned(&set("Retain", "Retain"), false, &[("Other", "x")]), ["x"], "left alone");
+    }
+
+    #[test]
+    fn claim_whose_set_is_no_longer_its_controller_is_put_right() {
+        let mut claim = claim(&[("StatefulSet", "set")]);
+        let pod = ClaimingPod { name: "web-2", uid: "pod", is_condemned: false };
+        assert_eq!(owners(&set("Delete", "Retain"), pod, &claim), Owners::Right);
+        claim.owners[0].controller = Some(false);
+        let Owners::Become(new) = owners(&set("Delete", "Retain"), pod, &claim) else { panic!("it is put right") };
+        assert_eq!(new.iter().map(|it| (&*it.uid, it.controller)).collect::<Vec<_>>(), [("set", Some(true))]);
+        assert_eq!(owners(&set("Retain", "Retain"), pod, &claim), Owners::Become(vec![]));
     }
 
     /// [WL-74]

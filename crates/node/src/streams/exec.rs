@@ -21,7 +21,8 @@ use super::{ContainerRef, Containers, StreamError};
 /// How much output is carried at a time.
 const CHUNK: usize = 32 * 1024;
 /// What a process wrote before its end is already in the pipe, so this much silence after the end means that
-/// only a process it left behind still holds the other side, and that one is not waited for.
+/// only a process it left behind still holds the other side, and that one is not waited for. An answer to a client's last words
+/// is waited for as long.
 const LINGER: Duration = Duration::from_millis(500);
 /// The most that a pipe can hold unless someone enlarged it beyond the system's limit for users.
 const DRAIN_MAX: usize = 1 << 20;
@@ -116,17 +117,20 @@ pub(super) async fn run<C: Containers>(
     mut channels: impl Channels,
 ) -> io::Result<()> {
     let (tty, command) = (spec.tty, spec.command.clone());
+    // Whose input goes on without this client has nothing more to say to it: such a client would wait for the container's end.
+    let leaves_with_input = with == With::FirstProcess && spec.stdin && (tty || !containers.is_stdin_once(which));
     let session = match with {
         With::NewProgram => containers.exec(which, spec).await,
         With::FirstProcess => containers.attach(which, spec).await,
     };
     let ending = match session {
         Err(error) => Ending::Failed(error),
-        Ok(session) => match converse(containers, session, tty, &mut channels).await? {
+        Ok(session) => match converse(containers, session, (tty, leaves_with_input), &mut channels).await? {
             Conversation::HungUp => {
                 debug!(pod = which.pod, container = which.container, "client left before its command ended");
                 return Ok(());
             }
+            Conversation::Left => Ending::Exited { code: 0, command },
             // How a container ended is the pod's to tell, not its listeners'.
             Conversation::Ended(Ok(_)) if with == With::FirstProcess => Ending::Exited { code: 0, command },
             Conversation::Ended(Ok(code)) => Ending::Exited { code, command },
@@ -138,6 +142,8 @@ pub(super) async fn run<C: Containers>(
 
 enum Conversation {
     HungUp,
+    /// The client has said what it had to say, and the process goes on.
+    Left,
     Ended(Result<u8, StreamError>),
 }
 
@@ -189,7 +195,7 @@ async fn pass_on(channels: &mut impl Channels, source: Source, read: io::Result<
 async fn converse<C: Containers>(
     containers: &C,
     mut session: ExecSession,
-    tty: bool,
+    (tty, leaves_with_input): (bool, bool),
     channels: &mut impl Channels,
 ) -> io::Result<Conversation> {
     let mut ends = match Ends::of(&mut session, tty) {
@@ -200,6 +206,7 @@ async fn converse<C: Containers>(
     let mut exit = mem::replace(&mut session.exit, oneshot::channel().1);
     let mut exited = None;
     let mut quiet_until = Instant::now();
+    let mut leaves_at = None;
     let (mut out, mut err) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut pending = Bytes::new();
     let mut keep_alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
@@ -212,7 +219,12 @@ async fn converse<C: Containers>(
         tokio::select! {
             received = channels.receive(), if pending.is_empty() => match received? {
                 Received::Stdin(bytes) => pending = bytes,
-                Received::StdinClosed => ends.stdin = None,
+                Received::StdinClosed => {
+                    ends.stdin = None;
+                    if leaves_with_input && leaves_at.is_none() {
+                        leaves_at = Some(Instant::now() + LINGER);
+                    }
+                }
                 Received::Resize { columns, rows } => containers.resize(&session, columns, rows),
                 Received::Nothing => {}
                 Received::Gone => return Ok(Conversation::HungUp),
@@ -245,11 +257,22 @@ async fn converse<C: Containers>(
                 ends.drain(channels, &mut out).await?;
                 break;
             }
+            () = sleep_until(leaves_at), if exited.is_none() && leaves_at.is_some() => {
+                ends.drain(channels, &mut out).await?;
+                return Ok(Conversation::Left);
+            }
             _ = keep_alive.tick() => channels.keep_alive().await?,
         }
     }
     let code = exited.expect("the loop ends only after the exit is known");
     Ok(Conversation::Ended(code.map_err(|error| StreamError::internal("lost the exit code of the command", error))))
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn write(stdin: Option<&Input>, bytes: &[u8]) -> io::Result<usize> {

@@ -80,6 +80,9 @@ pub trait Containers: Send + Sync + 'static {
         spec: runtime_api::ExecSpec,
     ) -> impl Future<Output = Result<runtime_api::ExecSession, StreamError>> + Send;
 
+    /// Whether the container's input ends with the first who attaches to it (`stdinOnce`).
+    fn is_stdin_once(&self, which: &ContainerRef) -> bool;
+
     /// Answers whether there is such a pod to connect to.
     fn check_pod(&self, namespace: &str, pod: &str) -> impl Future<Output = Result<(), StreamError>> + Send;
 

@@ -173,8 +173,32 @@ async fn write(means: &Means, volume: &str, payload: Payload, path: PathBuf) -> 
 
 /// Checks a path of the host, or makes it, as its type says.
 async fn host_path(means: &Means, volume: &str, host: &HostPathVolumeSource) -> Result<(), VolumeError> {
-    let wanted = host.type_.as_deref().unwrap_or_default();
     let found = means.files.file_type(Path::new(&host.path)).await.ok();
+    match to_make(found, host) {
+        Ok(None) => Ok(()),
+        Ok(Some(Made::Directory)) => {
+            means.files.make_dir(Path::new(&host.path)).await.map_err(|source| disk(volume, source))
+        }
+        Ok(Some(Made::File)) => {
+            let path = host.path.clone();
+            let made = means.files.run("volumes.host_path", move || std::fs::write(path, ""));
+            made.await.map_err(|source| disk(volume, source))
+        }
+        Err(what) => Err(missing(volume, what)),
+    }
+}
+
+/// What is made at a path of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Made {
+    Directory,
+    File,
+}
+
+/// What there is to make where `found` is, so that it is of the type that is asked for. Without a type anything is right, and a missing
+/// directory is made, as container runtimes do.
+fn to_make(found: Option<std::fs::FileType>, host: &HostPathVolumeSource) -> Result<Option<Made>, String> {
+    let wanted = host.type_.as_deref().unwrap_or_default();
     let (called, fits): (&str, fn(&std::fs::FileType) -> bool) = match wanted {
         "Directory" | "DirectoryOrCreate" => ("directory", std::fs::FileType::is_dir),
         "File" | "FileOrCreate" => ("file", std::fs::FileType::is_file),
@@ -184,19 +208,13 @@ async fn host_path(means: &Means, volume: &str, host: &HostPathVolumeSource) -> 
         _ => ("", |_| true),
     };
     match (found, wanted) {
-        (Some(kind), _) if fits(&kind) => Ok(()),
+        (Some(kind), _) if fits(&kind) => Ok(None),
+        (None, "DirectoryOrCreate" | "") => Ok(Some(Made::Directory)),
+        (None, "FileOrCreate") => Ok(Some(Made::File)),
         (Some(_), _) | (None, "Directory" | "File" | "Socket" | "CharDevice" | "BlockDevice") => {
-            Err(missing(volume, format!("hostPath type check failed: {} is not a {called}", host.path)))
+            Err(format!("hostPath type check failed: {} is not a {called}", host.path))
         }
-        (None, "DirectoryOrCreate") => {
-            means.files.make_dir(Path::new(&host.path)).await.map_err(|source| disk(volume, source))
-        }
-        (None, "FileOrCreate") => {
-            let path = host.path.clone();
-            let made = means.files.run("volumes.host_path", move || std::fs::write(path, ""));
-            made.await.map_err(|source| disk(volume, source))
-        }
-        (None, _) => Err(missing(volume, format!("hostPath {} does not exist", host.path))),
+        (None, _) => Err(format!("hostPath {} does not exist", host.path)),
     }
 }
 
@@ -298,4 +316,27 @@ fn refused(volume: &str, what: &str, error: kube::Error) -> VolumeError {
 
 fn disk(volume: &str, source: io::Error) -> VolumeError {
     VolumeError::Disk { volume: volume.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn host_path_is_made_where_its_type_says_so_or_there_is_none() {
+        let host = |kind: &str| HostPathVolumeSource { path: "/x".into(), type_: Some(kind.into()) };
+        let untyped = HostPathVolumeSource { path: "/x".into(), type_: None };
+        let of = |path: &str| Some(std::fs::metadata(path).unwrap().file_type());
+        for untyped in [&untyped, &host("")] {
+            assert_eq!(to_make(None, untyped), Ok(Some(Made::Directory)));
+            assert_eq!(to_make(of("/dev/null"), untyped), Ok(None));
+        }
+        assert_eq!(to_make(None, &host("DirectoryOrCreate")), Ok(Some(Made::Directory)));
+        assert_eq!(to_make(None, &host("FileOrCreate")), Ok(Some(Made::File)));
+        assert_eq!(to_make(of("/"), &host("Directory")), Ok(None));
+        let refusal = Err("hostPath type check failed: /x is not a directory".to_owned());
+        assert_eq!(to_make(None, &host("Directory")), refusal);
+        assert_eq!(to_make(of("/dev/null"), &host("DirectoryOrCreate")), refusal);
+    }
 }

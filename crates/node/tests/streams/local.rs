@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use node::streams::{ContainerRef, Containers, LogSource, StreamError, serve_connection};
@@ -19,6 +19,9 @@ use tokio::sync::{oneshot, watch};
 pub(crate) struct Local {
     log: PathBuf,
     ended: watch::Receiver<bool>,
+    stdin_once: bool,
+    /// Inputs that go on when a client leaves.
+    kept: Mutex<Vec<OwnedFd>>,
 }
 
 impl Local {
@@ -29,7 +32,12 @@ impl Local {
 
     /// With a log at `log` that is complete when `ended` says so.
     pub(crate) fn with_log(log: PathBuf, ended: watch::Receiver<bool>) -> Self {
-        Self { log, ended }
+        Self { log, ended, stdin_once: false, kept: Mutex::default() }
+    }
+
+    /// Whose input ends with its first client.
+    pub(crate) fn stdin_once() -> Self {
+        Self { stdin_once: true, ..Self::new() }
     }
 
     /// The client's end of a fresh connection that is being served.
@@ -60,8 +68,16 @@ impl Containers for Local {
 
     async fn attach(&self, which: &ContainerRef, spec: ExecSpec) -> Result<ExecSession, StreamError> {
         // Its first process says what it hears.
-        let command = ["sh", "-c", "echo attached; cat; exit 3"].map(String::from).to_vec();
-        self.exec(which, ExecSpec { command, ..spec }).await
+        let command = ["sh", "-c", "echo attached; cat; echo over; exit 3"].map(String::from).to_vec();
+        let session = self.exec(which, ExecSpec { command, ..spec }).await?;
+        if let Some(input) = session.stdin.as_ref().filter(|_| !self.stdin_once) {
+            self.kept.lock().unwrap().push(input.try_clone().unwrap());
+        }
+        Ok(session)
+    }
+
+    fn is_stdin_once(&self, _which: &ContainerRef) -> bool {
+        self.stdin_once
     }
 
     async fn check_pod(&self, namespace: &str, pod: &str) -> Result<(), StreamError> {

@@ -36,8 +36,12 @@ impl SessionOutput {
 
 impl Client {
     async fn open(protocol: &str, query: &str) -> Self {
-        let mut stream = Local::new().connect();
-        let (code, head) = handshake(&mut stream, protocol, &format!("/exec/default/web/app?{query}")).await;
+        Self::open_at(Local::new(), protocol, &format!("/exec/default/web/app?{query}")).await
+    }
+
+    async fn open_at(local: Local, protocol: &str, path: &str) -> Self {
+        let mut stream = local.connect();
+        let (code, head) = handshake(&mut stream, protocol, path).await;
         assert_eq!(code, 101, "{head}");
         assert!(head.contains(&format!("sec-websocket-protocol: {protocol}\r\n")), "{head}");
         Self(WebSocketStream::from_raw_socket(stream, Role::Client, None).await)
@@ -259,6 +263,19 @@ async fn a_wrong_name_or_protocol_is_refused_before_the_upgrade() {
 }
 
 /// As clients other than kubectl forward ports: two channels a port, each beginning with its number.
+/// `kubectl run --attach --stdin --leave-stdin-open` waits for this end.
+#[tokio::test]
+async fn attached_client_leaves_with_its_input_unless_the_containers_input_ends_with_it() {
+    for (local, says) in [(Local::new(), "attached\nhello\n"), (Local::stdin_once(), "attached\nhello\nover\n")] {
+        let path = "/attach/default/web/app?stdin=true&stdout=true";
+        let mut client = Client::open_at(local, V5, path).await;
+        client.send(0, b"hello\n").await;
+        client.send(255, &[0]).await;
+        let output = client.listen().await;
+        assert_eq!((output.text(1), &*output.status()["status"].to_string()), (says, "\"Success\""));
+    }
+}
+
 #[tokio::test]
 async fn ports_are_forwarded_on_channels() {
     for protocol in [V4, "v4.base64.channel.k8s.io"] {

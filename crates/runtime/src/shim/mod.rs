@@ -132,7 +132,8 @@ fn make_namespaces(pod: &PodDir, record: &SandboxRecord) -> Result<(), SetupErro
     for volume in &record.spec.memory_volumes {
         let size = volume.size_bytes.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
         let group = volume.group.map(|group| format!(",gid={group}")).unwrap_or_default();
-        let mode = if volume.group.is_some() { "2777" } else { "777" };
+        // Sticky, as a file system in memory is when nobody says otherwise: in it, what is one user's only that user removes.
+        let mode = if volume.group.is_some() { "3777" } else { "1777" };
         in_memory(&pod.memory_volume(&volume.name), &format!("mode={mode}{size}{group}"))?;
     }
     rustix::system::sethostname(record.spec.hostname.as_bytes()).doing(|| "set the host name".to_owned())?;

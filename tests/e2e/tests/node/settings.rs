@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::pods::{PodWatch, SOON, waits_for};
 use e2e::{Instance, Kubectl};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -39,6 +40,7 @@ async fn container_settings_match_their_manifest() -> Result<()> {
         ("cat /all/labels", "color=\"red\""),
         ("cat /one/a; cat /sub/rich/x 2>/dev/null; ls -d /sub", "1/sub\n"),
         ("grep ' /memory ' /proc/mounts | grep -c size=1024k", "1\n"),
+        ("stat -c %a /memory", "3777\n"),
         // What the API gives never reaches a disk.
         ("grep -cE '^adieu /(config|all) tmpfs ro' /proc/mounts", "2\n"),
         ("touch /memory/x /disk/x && ls -n /memory/x /disk/x | grep -c ' 2000 '", "2\n"),
@@ -198,19 +200,19 @@ async fn a_port_of_the_node_leads_to_the_pod_that_asks_for_it() -> Result<()> {
     ensure!(answer()? == "first\n");
     instance.up().await?;
     heard("first\n").await?;
-    // Whoever asks for the same is told by whom it is held, and gets it when they leave.
+    // Whoever asks for the same is turned away while it is kept, and waits while its holder leaves.
     let mut second = PodWatch::on(&client, "second").await?;
     kubectl.apply(&asking("second")).await?;
-    let told = async {
-        while !kubectl.run(&["get", "events"]).await?.contains("is taken by pod") {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        anyhow::Ok(())
+    let turned_away = |pod: &Pod| {
+        let status = pod.status.as_ref();
+        e2e::pods::phase(pod) == Some("Failed") && status.and_then(|it| it.reason.as_deref()) == Some("NodePorts")
     };
-    tokio::time::timeout(SOON, told).await.context("an event that tells of it")??;
-    kubectl.run(&["delete", "pod", "first"]).await?;
-    second.ready().await?;
-    heard("second\n").await?;
+    second.until("turned away", turned_away).await?;
+    kubectl.run(&["delete", "pod", "first", "--wait=false"]).await?;
+    let mut third = PodWatch::on(&client, "third").await?;
+    kubectl.apply(&asking("third")).await?;
+    third.ready().await?;
+    heard("third\n").await?;
     instance.down().await?;
     ensure!(answer().is_err(), "nothing is left of it");
     Ok(())
