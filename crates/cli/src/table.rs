@@ -83,7 +83,7 @@ fn cell_text(cell: &Value) -> String {
     let text = match cell {
         Value::String(text) => text.clone(),
         Value::Null => "<none>".to_owned(),
-        other => other.to_string(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => other.to_string(),
     };
     plain(&text)
 }

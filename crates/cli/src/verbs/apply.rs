@@ -60,7 +60,9 @@ pub(crate) async fn run(args: &ApplyArgs, cluster: &Cluster, out: &mut dyn Write
                 match &args.output {
                     Format::Table | Format::Wide => writeln!(out, "{said}")?,
                     Format::Name => writeln!(out, "{}", said.split(' ').next().unwrap_or_default())?,
-                    format => out.write_all(format.print(&applied)?.as_bytes())?,
+                    format @ (Format::Json | Format::Yaml | Format::JsonPath(_) | Format::Columns(_)) => {
+                        out.write_all(format.print(&applied)?.as_bytes())?
+                    }
                 }
                 out.flush()?;
             }

@@ -97,7 +97,7 @@ fn text(value: &Value) -> String {
     match value {
         Value::String(text) => plain(text),
         Value::Null => "<none>".to_owned(),
-        other => other.to_string(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => other.to_string(),
     }
 }
 

@@ -343,7 +343,9 @@ impl Printer<'_> {
         let text = match self.args.output {
             Format::Name => format!("{}\n", self.selection.resource.object_name(select::name(item))),
             Format::Yaml => format!("---\n{}", self.args.output.print(item)?),
-            _ => self.args.output.print(item)?,
+            Format::Table | Format::Wide | Format::Json | Format::JsonPath(_) | Format::Columns(_) => {
+                self.args.output.print(item)?
+            }
         };
         self.out.write_all(text.as_bytes())?;
         Ok(self.out.flush()?)

@@ -105,7 +105,7 @@ fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
-        value => value.to_string(),
+        value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => value.to_string(),
     }
 }
 
@@ -138,7 +138,7 @@ impl Step {
             Self::All => match value {
                 Value::Array(all) => all.iter().collect(),
                 Value::Object(all) => all.values().collect(),
-                _ => Vec::new(),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
             },
             Self::Below(name) => {
                 let mut found = Vec::new();
@@ -168,7 +168,7 @@ fn below<'a>(name: &str, value: &'a Value, found: &mut Vec<&'a Value>) {
             fields.values().for_each(|value| below(name, value, found));
         }
         Value::Array(all) => all.iter().for_each(|value| below(name, value, found)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -454,7 +454,7 @@ mod tests {
             "{end}",
             "{.a[}",
             "{.a[x]}",
-            "{.a[?(@.b~1)]}",
+            "{.a[?(@.b=1)]}",
             "{foo}",
             "{'a}",
             "{.a[1",
