@@ -11,10 +11,10 @@ pub mod pod_end;
 mod progress;
 pub mod reference;
 pub mod status;
-pub mod timeline;
-pub mod why;
 mod table;
+pub mod timeline;
 pub mod verbs;
+pub mod why;
 
 pub use progress::Screen;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use api::termination::{ProcessSignals, TerminationProgress};
+use jiff::Timestamp;
 use lifecycle::{ContainerState, ContainerStatus, Moment, Signal};
 use runtime_api::{ContainerId, ExecSession, ExecSpec, FirstProcess, Runtime};
 use serde_json::{Value, json};

@@ -27,8 +27,8 @@ use crate::pods::{Command, Directory, Mode, PodInputs, Pods, ShutdownGrace, Shut
 use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor, StorageLimits};
 use crate::services::Services;
 use crate::statics::Folder;
-use crate::terminations::Terminations;
 use crate::sysctls::AllowedSysctls;
+use crate::terminations::Terminations;
 use crate::traffic::Traffic;
 use crate::volumes::{LocalDirectories, Watches};
 

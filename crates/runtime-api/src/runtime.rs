@@ -16,8 +16,9 @@ use tokio::sync::mpsc;
 
 use crate::image::{Image, Keyring, Origin, Prune, Pulled, Removed};
 use crate::{
-    ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, FirstProcess,
-    Delivery, ExecSession, ExecSpec, PodReport, PodUid, Resources, Result, RuntimeEvent, Sandbox, SandboxSpec, Started,
+    ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage,
+    Delivery, ExecSession, ExecSpec, FirstProcess, PodReport, PodUid, Resources, Result, RuntimeEvent, Sandbox,
+    SandboxSpec, Started,
 };
 
 /// Pods as a whole: made, found again, removed.

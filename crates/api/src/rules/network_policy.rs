@@ -156,7 +156,7 @@ fn validate_port(port: &Value, at: &str, causes: &mut Vec<Cause>) {
                 causes.push(Cause::invalid(format!("{at}.port"), name.as_str(), &text));
             }
         }
-        _ => {
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
             if let Some(end) = end {
                 refuse_end(end, "may not be specified when `port` is not specified");
             }

@@ -7,8 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use api::TerminationRecord;
 
 /// Upper bounds, in seconds: from what a barrier takes to what a long drain does.
-const BUCKETS: [f64; 14] =
-    [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 30.0, 120.0, 600.0];
+const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 30.0, 120.0, 600.0];
 
 /// The parts of an end, each with its name and what is said of it.
 const PHASES: [(&str, &str); 5] = [
@@ -109,7 +108,11 @@ impl TerminationMetrics {
         counts.whole.write("adieu_pod_termination_duration_seconds", said, &mut out);
         let name = "adieu_termination_records_total";
         let _ = writeln!(out, "# HELP {name} Records of terminations by what became of them.\n# TYPE {name} counter");
-        let _ = writeln!(out, "{name}{{result=\"stored\"}} {}\n{name}{{result=\"refused\"}} {}", counts.stored, counts.refused);
+        let _ = writeln!(
+            out,
+            "{name}{{result=\"stored\"}} {}\n{name}{{result=\"refused\"}} {}",
+            counts.stored, counts.refused
+        );
         out
     }
 }

@@ -96,11 +96,7 @@ impl Containers for Local {
         Err(StreamError::not_found("nothing is counted here"))
     }
 
-    async fn termination(
-        &self,
-        _: &str,
-        pod: &str,
-    ) -> Result<api::termination::TerminationProgress, StreamError> {
+    async fn termination(&self, _: &str, pod: &str) -> Result<api::termination::TerminationProgress, StreamError> {
         Err(StreamError::not_found(format!("pod {pod:?} is not on this node")))
     }
 

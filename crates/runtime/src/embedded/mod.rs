@@ -30,9 +30,9 @@ use crate::cgroup::{BEST_EFFORT, Group, Hierarchies, OwnMount};
 use crate::container::seccomp::Filters;
 use crate::contract::{
     ConnectionCounts, ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored,
-    ContainerUsage, Containers, FirstProcess, Delivery, DurableHooks, ExecSession, ExecSpec, Image, Images, PodReport, PodUid,
-    Resources, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics,
-    Streams,
+    ContainerUsage, Containers, Delivery, DurableHooks, ExecSession, ExecSpec, FirstProcess, Image, Images, PodReport,
+    PodUid, Resources, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started,
+    Statistics, Streams,
 };
 use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulled, Puller, Removed};
 use crate::network::{Network, PodCidr};
