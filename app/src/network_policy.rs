@@ -10,6 +10,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use lifecycle::Routes;
 use network_policy::{Policies, PolicyHandle, Settings};
 use node::traffic::{Traffic, TrafficReporter, TrafficRequest};
 use runtime::embedded::Embedded;
@@ -120,6 +121,10 @@ impl Traffic for PolicedTraffic {
             tokio::join!(following, telling);
         }
         .boxed()
+    }
+
+    fn leaves(&self, pod: &Pod) -> Option<Routes> {
+        self.traffic.leaves(pod)
     }
 
     fn admit(&self, pod: &Pod, addresses: &[IpAddr]) -> BoxFuture<'static, Result<(), String>> {

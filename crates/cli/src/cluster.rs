@@ -121,6 +121,10 @@ impl ClusterArgs {
 
 impl Cluster {
     /// Says of a refusal by the cluster what was being done and, if nobody answered at all, who was asked.
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "of all other errors the client's own words are the best there are"
+    )]
     pub fn explain(&self, error: kube::Error, doing: &str) -> anyhow::Error {
         let (server, kubeconfig) = (&self.server, &self.kubeconfig);
         match error {

@@ -227,11 +227,11 @@ fn is_code(error: &kube::Error, code: u16) -> bool {
 }
 
 fn short(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if status.code == 403 => "not allowed".to_owned(),
-        kube::Error::Api(status) => status.message.split_whitespace().collect::<Vec<_>>().join(" "),
-        other => other.to_string(),
+    let kube::Error::Api(status) = error else { return error.to_string() };
+    if status.code == 403 {
+        return "not allowed".to_owned();
     }
+    status.message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn is_of_a_name(byte: u8) -> bool {

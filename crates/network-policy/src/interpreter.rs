@@ -61,7 +61,7 @@ impl<'a> Interpreter<'a> {
                 Some(Verdict::Goto(chain)) => return self.run(family, &chain, passing),
                 Some(Verdict::Jump(chain)) => match self.run(family, &chain, passing) {
                     Outcome::GoesOn => {}
-                    decided => return decided,
+                    decided @ (Outcome::Accepted | Outcome::Dropped) => return decided,
                 },
                 Some(verdict @ (Verdict::Return | Verdict::Other(_))) => panic!("{verdict:?} is not used"),
             }
@@ -70,6 +70,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The verdict of a rule; `None` if a step finds what it does not look for.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the steps that these rules are made of, and no others")]
     fn take(&self, family: Family, rule: &Rule, passing: &Passing) -> Option<Verdict> {
         let mut registers = [0_u8; 64];
         let mut verdict = None;

@@ -70,6 +70,9 @@ struct Active {
     bytes: usize,
 }
 
+/// Elements of one set.
+type Keys = BTreeSet<(Family, Vec<u8>)>;
+
 #[derive(Default, Debug)]
 pub(crate) struct Model {
     pub(crate) wanted: Wanted,
@@ -92,7 +95,7 @@ pub(crate) struct Model {
     selecting: BTreeMap<PolicyKey, usize>,
     dynamic: BTreeMap<String, InUse>,
     /// Which elements a pod has in which of those.
-    memberships: BTreeMap<String, BTreeMap<String, BTreeSet<(Family, Vec<u8>)>>>,
+    memberships: BTreeMap<String, BTreeMap<String, Keys>>,
     claimants: BTreeMap<String, Claimant>,
     last_claimant: Claimant,
     /// Namespaces, policies and pods.
@@ -551,7 +554,7 @@ impl Model {
     }
 
     /// What a pod has in a set.
-    fn keys(&self, uid: &str, set: &Dynamic) -> BTreeSet<(Family, Vec<u8>)> {
+    fn keys(&self, uid: &str, set: &Dynamic) -> Keys {
         let Some((pod, addresses)) = self.peer(uid) else { return BTreeSet::new() };
         let is_meant = |selectors: &BTreeSet<_>| {
             let labels = self.namespaces.get(&pod.namespace);

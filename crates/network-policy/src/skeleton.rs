@@ -107,7 +107,7 @@ pub(crate) fn skeleton(settings: &Settings, family: Family) -> TableSpec {
                 protocol_is(from_pod(), ICMP_OF_IPV6).with(at_kind).with(is_kind).verdict(Verdict::Accept)
             })
             .collect(),
-        _ => Vec::new(),
+        Family::Inet | Family::Ip | Family::Other(_) => Vec::new(),
     };
     let mut check_source = neighbours.clone();
     let words = u8::try_from(LINK_BYTES / 4).unwrap_or(u8::MAX);

@@ -107,7 +107,7 @@ pub(crate) fn reconcile(
     let mut written = Written::default();
     let all: Vec<_> = all.into_iter().collect();
     // Parts that are yet to be tried, the next one last, and those that are in the kernel.
-    let mut parts = vec![0..all.len()];
+    let mut parts: Vec<Range<usize>> = std::iter::once(0..all.len()).collect();
     let mut applied: Vec<Range<usize>> = Vec::new();
     while let Some(part) = parts.pop() {
         let mut diff = Diff::default();

@@ -122,10 +122,13 @@ pub(crate) async fn expire(state: Arc<State>, stop: CancellationToken) {
     background::run("termination-records", (state.clock, stop), Retention::default(), Remove(state), sources).await;
 }
 
+/// Those of a namespace by when they were made, then by name.
+type ByAge = BTreeMap<(Timestamp, Arc<str>), Key>;
+
 /// Every record there is, by namespace, oldest first.
 #[derive(Default, Debug)]
 struct Retention {
-    kept: BTreeMap<Arc<str>, BTreeMap<(Timestamp, Arc<str>), Key>>,
+    kept: BTreeMap<Arc<str>, ByAge>,
     /// When each was made: a change of a record does not make it younger.
     made: BTreeMap<Key, Timestamp>,
 }

@@ -73,7 +73,7 @@ mod tests {
         let ended = |code, output: Option<&str>| HookRecord::Exited { code, output: output.map(str::to_owned) };
         let told = |record| match hook_outcome(&record) {
             HookOutcome::Failed { message, output } => (message, output),
-            other => panic!("{other:?}"),
+            other @ (HookOutcome::Succeeded | HookOutcome::Cancelled) => panic!("{other:?}"),
         };
         assert_eq!(told(ended(3, Some("password"))), ("it ended with exit code 3".into(), Some("password".into())));
         assert_eq!(told(ended(137, None)), ("it ended with exit code 137, as after SIGKILL".into(), None));
