@@ -1,7 +1,7 @@
 //! Rows for people: columns as wide as what is in them, three blanks apart, as kubectl prints them.
 
 use jiff::SignedDuration;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Between two columns.
@@ -11,12 +11,17 @@ const GAP: usize = 3;
 #[derive(Deserialize, Clone, Default, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Table {
-    /// The heads. Empty in events of a watch after the first.
-    #[serde(default)]
+    /// The heads. `null` in events of a watch after the first.
+    #[serde(default, deserialize_with = "null_is_none")]
     pub column_definitions: Vec<Column>,
     /// The rows.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_none")]
     pub rows: Vec<Row>,
+}
+
+/// Go writes a list of nothing as `null`.
+fn null_is_none<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(list)?.unwrap_or_default())
 }
 
 /// A column.
@@ -181,6 +186,13 @@ mod tests {
                 && all.contains("<none>     <none>\n"),
             "{all}"
         );
+    }
+
+    #[test]
+    fn later_event_of_a_watch_has_no_heads() {
+        let event = json!({ "columnDefinitions": null, "rows": [{ "cells": ["web"], "object": {} }] });
+        let table: Table = serde_json::from_value(event).unwrap();
+        assert!(table.column_definitions.is_empty() && table.rows.len() == 1);
     }
 
     #[test]

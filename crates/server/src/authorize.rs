@@ -64,6 +64,8 @@ const NODE_RULES: &[Rule] = &[
         groups: &["node.k8s.io", "discovery.k8s.io"],
         resources: &["runtimeclasses", "endpointslices"],
     },
+    // What its own rules let pass.
+    Rule { verbs: &["list", "watch"], groups: &["networking.k8s.io"], resources: &["networkpolicies"] },
     // How its pods ended. That they are its own is checked beside the object.
     Rule { verbs: &["get", "create", "update"], groups: &["adieu.dev"], resources: &["terminationrecords"] },
     // Its own, when it renews them; who signs looks at what is asked for.

@@ -23,6 +23,11 @@ pub(super) fn rewrite(
         }
     }
     object.retain(|key, value| message.field(key).is_none_or(|field| is_kept(field, value)));
+    // A quantity that is always there is none of something; the typed view would write it as an empty word, which nobody can read.
+    let is_missing = |field: &&Field| field.presence == Presence::Always && matches!(field.of, Type::Quantity);
+    for field in message.fields.iter().filter(is_missing).filter(|field| matches!(field.shape, Shape::One { .. })) {
+        object.entry(field.name).or_insert_with(|| Value::from("0"));
+    }
     Ok(())
 }
 

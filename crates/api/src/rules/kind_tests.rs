@@ -353,10 +353,6 @@ fn autoscaler_behavior_is_filled_in_and_bounded() {
             "spec.behavior.scaleUp.selectPolicy: Unsupported value: \"Most\": supported values: \"Disabled\", \"Max\", \"Min\"",
         ),
         (
-            json!({"scaleUp": {"policies": []}}),
-            "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy",
-        ),
-        (
             with(policy("Share", 1)),
             "spec.behavior.scaleUp.policies[0].type: Unsupported value: \"Share\": supported values: \"Percent\", \"Pods\"",
         ),

@@ -2842,7 +2842,7 @@ static RESOURCE_CAPACITY_REQUEST_POLICY: Message = message("io.k8s.api.resource.
 ]);
 
 static RESOURCE_CAPACITY_REQUEST_POLICY_RANGE: Message = message("io.k8s.api.resource.v1", "CapacityRequestPolicyRange", &[
-    one(1, "min", Quantity),
+    one(1, "min", Quantity).always(),
     one(2, "max", Quantity),
     one(3, "step", Quantity),
 ]);

@@ -27,7 +27,8 @@ pub(super) fn write(program: &Path, archive: &Path) -> Result<u64> {
          nothing else; build it with scripts/build"
     );
     let doing = || format!("cannot write the image to {}", archive.display());
-    let size = layer(&mut source, &mut File::create(archive.with_extension("layer")).with_context(doing)?)?;
+    let mut unpacked = File::create(archive.with_extension("layer")).with_context(doing)?;
+    let size = layer(&mut source, &mut unpacked).with_context(doing)?;
     let layer = archive.with_extension("layer");
     let digest = digest(&layer).with_context(doing)?;
     let config = json!({

@@ -34,7 +34,7 @@ fn a_volume_in_memory_is_shared_by_containers_limited_in_size_and_outlives_a_res
         };
         let one = start(&machine, &pod, "one", |spec| spec.mounts = vec![at("/cache", false)]).await;
         let two = start(&machine, &pod, "two", |spec| spec.mounts = vec![at("/theirs", true)]).await;
-        assert_eq!(machine.exec(&pod, &one, "echo kept > /cache/x; ls -ld /cache | head -c 10").await.0, "drwxrwsrwx");
+        assert_eq!(machine.exec(&pod, &one, "echo kept > /cache/x; ls -ld /cache | head -c 10").await.0, "drwxrwsrwt");
         let (output, _) =
             machine.exec(&pod, &one, "dd if=/dev/zero of=/cache/big bs=1M count=2; rm -f /cache/big").await;
         assert!(output.contains("No space left on device"), "{output}");

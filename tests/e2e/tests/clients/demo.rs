@@ -134,7 +134,8 @@ async fn demo_that_is_interrupted_leaves_nothing_behind() -> Result<()> {
     let (output, took) = demo.ended().await?;
     ensure!(output.status.code() == Some(130), "{} {}", output.status, text(&output));
     ensure!(took < TAKES_AT_MOST, "it took {took:?}");
-    ensure!(!text(&output).contains("0 lost\n"), "no result is told: {}", text(&output));
+    let is_told = text(&output).lines().any(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+    ensure!(!is_told, "a result is told of a demo that did not end: {}", text(&output));
     traces.ensure_none()
 }
 

@@ -232,7 +232,8 @@ async fn a_failed_post_start_ends_its_container(stage: &Stage) -> Result<()> {
     };
     pod.watch.until("PostStartHookError", waits).await?;
     pod.said_in_order(&["app up", "app hook", "app TERM"])?;
-    ensure!(stage.told("bad-start", "FailedPostStartHook").await? == "PostStartHook failed");
+    let told = stage.told("bad-start", "FailedPostStartHook").await?;
+    ensure!(told == "PostStartHook failed: it ended with exit code 1", "{told}");
     ensure!(stage.told("bad-start", "Killing").await? == "FailedPostStartHook");
     stage.told("bad-start", "BackOff").await?;
     pod.delete(&[]).await?;
