@@ -21,7 +21,7 @@ use supervision::Backoff;
 use timeline::{Appended, Clock, Journal, JournalError, Record};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tracing::{Instrument, debug, error, info, info_span, trace, warn};
+use tracing::{Instrument, debug, error, info, info_span, trace};
 
 pub use self::inbox::{Answers, Grant, INBOX, Told};
 use self::manifest_keeper::{Kept, ManifestKeeper};
@@ -494,7 +494,7 @@ impl<R: Runtime> Driver<R> {
             info!(left = ?deadline.since(now), "leaving");
         }
         if let Input::HookFinished { instance, kind, outcome: HookOutcome::Failed { message, .. } } = input {
-            warn!(%instance, hook = hook_name(*kind), why = message, "a hook failed");
+            info!(%instance, hook = hook_name(*kind), why = message, "a hook failed");
         }
         if let Input::Exited { instance, .. } = input {
             let is_last = self.worker.has_ended(&instance.name);
