@@ -1,17 +1,15 @@
 //! One pod, its whole life, told by stock kubectl: Debian's 1.20 (SPDY exec, empty OpenAPI v2) and a newer one where present.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::pods::{PodWatch, SOON, busybox, terminated};
 use e2e::{Instance, Kubectl, Shared, complaints};
-use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, watcher};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -234,12 +232,12 @@ async fn top(instance: &Instance, kubectl: &Kubectl) -> Result<()> {
 /// [AD-83] Whoever waits for the end of a pod waits for that one, not for its name: a StatefulSet makes the next at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delete_ends_with_its_pod_although_there_is_another_of_its_name() -> Result<()> {
-    let instance = Instance::start().await?;
+    let shared = Arc::new(Shared::new()?);
+    let instance = Instance::start_with(&["--audit-log", &shared.path().join(AUDIT).display().to_string()]).await?;
     let pods: Api<Pod> = Api::namespaced(instance.client().await?, "default");
-    for kubectl in Kubectl::all(&instance)? {
+    for (before, kubectl) in Kubectl::all(&instance)?.into_iter().enumerate() {
         let first = pods.create(&PostParams::default(), &held("db-0")?).await?.uid().context("a uid")?;
-        let watching = watcher(pods.clone(), watcher::Config::default().fields("metadata.name=db-0"));
-        let controller = tokio::spawn(made_anew(pods.clone(), Box::pin(watching.applied_objects()), first.clone()));
+        let controller = tokio::spawn(made_anew(pods.clone(), shared.clone(), before));
         let told = kubectl.run(&["delete", "pod", "db-0"]).await.with_context(|| kubectl.name())?;
         ensure!(told.starts_with("pod \"db-0\" deleted"), "{told}");
         let second = controller.await??;
@@ -262,21 +260,21 @@ fn held(name: &str) -> Result<Pod> {
     }))?)
 }
 
-/// A controller that lets its pod go once it is asked to, and makes it anew in the next moment. Answers the uid of the new one.
-async fn made_anew(
-    pods: Api<Pod>,
-    mut seen: impl Stream<Item = Result<Pod, watcher::Error>> + Unpin,
-    first: String,
-) -> Result<String> {
-    let leaves = async {
-        while let Some(pod) = seen.next().await {
-            if pod.is_ok_and(|pod| pod.uid().as_ref() == Some(&first) && pod.metadata.deletion_timestamp.is_some()) {
-                return Ok(());
-            }
-        }
-        anyhow::bail!("the watch ended")
+/// The name of the audit log in the shared folder.
+const AUDIT: &str = "audit.log";
+
+/// A controller that lets its pod go once kubectl watches its end, and makes it anew in the next moment. Answers the uid of the new
+/// one. Made anew any earlier, the pod could be another before kubectl first lists it, and no end would ever be seen.
+async fn made_anew(pods: Api<Pod>, shared: Arc<Shared>, watched_before: usize) -> Result<String> {
+    let watched = |line: &&String| {
+        let event: Value = serde_json::from_str(line).unwrap_or_default();
+        event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("kubectl"))
+            && event["verb"] == "watch"
+            && event["stage"] == "ResponseStarted"
+            && event["objectRef"]["resource"] == "pods"
     };
-    tokio::time::timeout(2 * SOON, leaves).await.context("nobody deletes it")??;
+    let enough = |lines: &[String]| lines.iter().filter(watched).count() > watched_before;
+    shared.wait_until(AUDIT, 2 * SOON, enough).await.context("kubectl does not watch")?;
     let let_go = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     pods.patch("db-0", &PatchParams::default(), &let_go).await?;
     pods.create(&PostParams::default(), &held("db-0")?).await?.uid().context("a uid")
