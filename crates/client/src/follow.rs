@@ -8,7 +8,6 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::io;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -22,7 +21,7 @@ use supervision::BackoffPolicy;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::lenient::{List, Unreadable, WatchLine, read_line, read_list};
+use crate::lenient::{ReadObject, Unreadable, WatchLine, read_line, read_list};
 
 /// One update of a list and watch.
 #[derive(Debug)]
@@ -95,15 +94,12 @@ pub async fn follow<K>(api: Api<K>, field_selector: Option<String>, out: mpsc::S
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut list = ListParams::default();
-    let mut watch = watch_params();
+    let mut source = Source::of(api);
     if let Some(selector) = &field_selector {
-        list = list.fields(selector);
-        watch = watch.fields(selector);
+        source.list = source.list.fields(selector);
+        source.watch = source.watch.fields(selector);
     }
-    let request = Request::new(api.resource_url());
-    let source = WholeObjects { client: api.into_client(), request, list, watch, of: PhantomData };
-    supervision::keep(PART, || follow_source(&source, &out)).await;
+    supervision::keep(PART, || follow_source(&source, read_whole, &out)).await;
 }
 
 /// The same, restricted by a label selector.
@@ -111,11 +107,10 @@ pub async fn follow_labelled<K>(api: Api<K>, label_selector: String, out: mpsc::
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let list = ListParams::default().labels(&label_selector);
-    let watch = watch_params().labels(&label_selector);
-    let request = Request::new(api.resource_url());
-    let source = WholeObjects { client: api.into_client(), request, list, watch, of: PhantomData };
-    supervision::keep(PART, || follow_source(&source, &out)).await;
+    let mut source = Source::of(api);
+    source.list = source.list.labels(&label_selector);
+    source.watch = source.watch.labels(&label_selector);
+    supervision::keep(PART, || follow_source(&source, read_whole, &out)).await;
 }
 
 /// Follows all of `api`, and says how far, until the receiver is dropped.
@@ -123,9 +118,8 @@ pub async fn follow_changes<K>(api: Api<K>, out: mpsc::Sender<Change<K>>)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let (request, list, watch) = (Request::new(api.resource_url()), ListParams::default(), watch_params());
-    let source = WholeObjects { client: api.into_client(), request, list, watch, of: PhantomData };
-    supervision::keep(PART, || follow_source(&source, &out)).await;
+    let source = Source::of(api);
+    supervision::keep(PART, || follow_source(&source, read_whole, &out)).await;
 }
 
 /// Follows what `api` says about its objects, their metadata without annotations and managed fields, until the receiver is
@@ -135,9 +129,8 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Send + Sync,
 {
-    let request = Request::new(api.resource_url());
-    let source = Metadata { client: api.into_client(), request, of: PhantomData };
-    supervision::keep(PART, || follow_source(&source, &out)).await;
+    let source = Source { is_metadata_only: true, ..Source::of(api) };
+    supervision::keep(PART, || follow_source(&source, read_metadata, &out)).await;
 }
 
 /// What `api` has, as far as it can be read.
@@ -145,46 +138,81 @@ pub async fn list_readable<K>(api: Api<K>, params: &ListParams) -> kube::Result<
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
-    let request = Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
-    let mut named = Named { kind: api.resource_url().to_owned(), keys: HashSet::new() };
-    let list = list(&api.into_client(), request).await?;
+    let source = Source { list: params.clone(), ..Source::of(api) };
+    let mut named = Named { kind: source.kind().to_owned(), keys: HashSet::new() };
+    let list = read_list(&source.list().await?, read_whole::<K>).map_err(kube::Error::SerdeError)?;
     list.unreadable.iter().for_each(|unreadable| named.tell(unreadable));
     Ok(list.items)
+}
+
+/// Reads an object with all that its type holds.
+fn read_whole<K: DeserializeOwned>(text: &str) -> serde_json::Result<K> {
+    serde_json::from_str(text)
+}
+
+/// An object of which only this is read.
+#[derive(Deserialize)]
+struct Partial {
+    #[serde(deserialize_with = "crate::trimmed_metadata")]
+    metadata: ObjectMeta,
+}
+
+fn read_metadata<K: Resource>(text: &str) -> serde_json::Result<PartialObjectMeta<K>> {
+    read_whole::<Partial>(text).map(|partial| partial.metadata.into_response_partial())
 }
 
 fn watch_params() -> WatchParams {
     WatchParams::default().timeout(WATCH_SECONDS)
 }
 
-/// Where lists and watches of `T` come from.
-trait Source<T: Clone> {
+/// Where lists and watches come from, as text.
+struct Source {
+    client: kube::Client,
+    request: Request,
+    list: ListParams,
+    watch: WatchParams,
+    /// Objects come without spec and status.
+    is_metadata_only: bool,
+}
+
+impl Source {
+    fn of<K>(api: Api<K>) -> Self {
+        let request = Request::new(api.resource_url());
+        let (list, watch) = (ListParams::default(), watch_params());
+        Self { client: api.into_client(), request, list, watch, is_metadata_only: false }
+    }
+
     /// What the log calls them: the path that is asked for.
-    fn kind(&self) -> String;
-    async fn list(&self) -> kube::Result<List<T>>;
-    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<WatchLine<T>>>>;
-}
+    fn kind(&self) -> &str {
+        &self.request.url_path
+    }
 
-/// Asks for a list.
-async fn list<T: DeserializeOwned>(client: &kube::Client, request: http::Request<Vec<u8>>) -> kube::Result<List<T>> {
-    read_list(&client.request_text(request).await?).map_err(kube::Error::SerdeError)
-}
+    async fn list(&self) -> kube::Result<String> {
+        let Self { client, request, list, .. } = self;
+        let request = if self.is_metadata_only { request.list_metadata(list) } else { request.list(list) };
+        client.request_text(request.map_err(kube::Error::BuildRequest)?).await
+    }
 
-/// Asks for a watch.
-async fn watch<T: DeserializeOwned + Send + 'static>(
-    client: &kube::Client,
-    mut request: http::Request<Vec<u8>>,
-) -> kube::Result<BoxStream<'static, kube::Result<WatchLine<T>>>> {
-    // A stream that is compressed event by event is not one that our client can unpack.
-    let encoding = request.headers_mut().entry(http::header::ACCEPT_ENCODING);
-    encoding.or_insert(http::HeaderValue::from_static("identity"));
-    let lines = Box::pin(client.request_stream(request).await?).lines();
-    Ok(lines.filter_map(async |line| read(line)).boxed())
+    /// The lines of a watch.
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, io::Result<String>>> {
+        let Self { client, request, watch, .. } = self;
+        let request = if self.is_metadata_only {
+            request.watch_metadata(watch, revision)
+        } else {
+            request.watch(watch, revision)
+        };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        // A stream that is compressed event by event is not one that our client can unpack.
+        let encoding = request.headers_mut().entry(http::header::ACCEPT_ENCODING);
+        encoding.or_insert(http::HeaderValue::from_static("identity"));
+        Ok(Box::pin(client.request_stream(request).await?).lines().boxed())
+    }
 }
 
 /// What came, if anything did: the end of a stream may cut a line off.
-fn read<T: DeserializeOwned>(line: io::Result<String>) -> Option<kube::Result<WatchLine<T>>> {
+fn read_event<T>(line: io::Result<String>, read: ReadObject<T>) -> Option<kube::Result<WatchLine<T>>> {
     match line {
-        Ok(line) => match read_line(&line) {
+        Ok(line) => match read_line(&line, read) {
             Err(error) if error.is_eof() => None,
             read => Some(read.map_err(kube::Error::SerdeError)),
         },
@@ -204,92 +232,6 @@ fn is_cut_off(error: &io::Error) -> bool {
         cause = error.source();
     }
     error.to_string().contains("unexpected EOF during chunk")
-}
-
-/// Lists and watches whole objects.
-struct WholeObjects<K> {
-    client: kube::Client,
-    request: Request,
-    list: ListParams,
-    watch: WatchParams,
-    of: PhantomData<fn() -> K>,
-}
-
-impl<K> Source<K> for WholeObjects<K>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    fn kind(&self) -> String {
-        self.request.url_path.clone()
-    }
-
-    async fn list(&self) -> kube::Result<List<K>> {
-        list(&self.client, self.request.list(&self.list).map_err(kube::Error::BuildRequest)?).await
-    }
-
-    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<WatchLine<K>>>> {
-        watch(&self.client, self.request.watch(&self.watch, revision).map_err(kube::Error::BuildRequest)?).await
-    }
-}
-
-/// Lists and watches metadata only.
-struct Metadata<K> {
-    client: kube::Client,
-    request: Request,
-    of: PhantomData<fn() -> K>,
-}
-
-/// An object of which only this is read.
-#[derive(Deserialize, Clone)]
-struct Partial {
-    #[serde(deserialize_with = "crate::trimmed_metadata")]
-    metadata: ObjectMeta,
-}
-
-impl<K> Source<PartialObjectMeta<K>> for Metadata<K>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Send + Sync,
-{
-    fn kind(&self) -> String {
-        self.request.url_path.clone()
-    }
-
-    async fn list(&self) -> kube::Result<List<PartialObjectMeta<K>>> {
-        let request = self.request.list_metadata(&ListParams::default()).map_err(kube::Error::BuildRequest)?;
-        let List { metadata, items, unreadable } = list::<Partial>(&self.client, request).await?;
-        let items = items.into_iter().map(|item| item.metadata.into_response_partial()).collect();
-        Ok(List { metadata, items, unreadable })
-    }
-
-    async fn watch(
-        &self,
-        revision: &str,
-    ) -> kube::Result<BoxStream<'static, kube::Result<WatchLine<PartialObjectMeta<K>>>>> {
-        let request = self.request.watch_metadata(&watch_params(), revision).map_err(kube::Error::BuildRequest)?;
-        let lines = watch::<Partial>(&self.client, request).await?;
-        Ok(lines.map(|line| line.map(whole_line)).boxed())
-    }
-}
-
-fn whole_line<K: Resource + Clone>(line: WatchLine<Partial>) -> WatchLine<PartialObjectMeta<K>> {
-    match line {
-        WatchLine::Event(event) => WatchLine::Event(whole_event(event)),
-        WatchLine::Unreadable(unreadable) => WatchLine::Unreadable(unreadable),
-        WatchLine::Removed(unreadable, last) => {
-            WatchLine::Removed(unreadable, last.map(|last| last.metadata.into_response_partial()))
-        }
-    }
-}
-
-fn whole_event<K: Resource + Clone>(event: WatchEvent<Partial>) -> WatchEvent<PartialObjectMeta<K>> {
-    match event {
-        WatchEvent::Added(object) => WatchEvent::Added(object.metadata.into_response_partial()),
-        WatchEvent::Modified(object) => WatchEvent::Modified(object.metadata.into_response_partial()),
-        WatchEvent::Deleted(object) => WatchEvent::Deleted(object.metadata.into_response_partial()),
-        WatchEvent::Bookmark(mark) => WatchEvent::Bookmark(mark),
-        WatchEvent::Error(status) => WatchEvent::Error(status),
-    }
 }
 
 /// The objects that cannot be read, each of which is named once.
@@ -317,11 +259,12 @@ impl Named {
     }
 }
 
-async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: &impl Source<T>, out: &mpsc::Sender<M>) {
-    let mut named = Named { kind: source.kind(), keys: HashSet::new() };
+async fn follow_source<T: ResourceExt, M: Message<T>>(source: &Source, read: ReadObject<T>, out: &mpsc::Sender<M>) {
+    let mut named = Named { kind: source.kind().to_owned(), keys: HashSet::new() };
     let mut retries = RETRY.start();
     while !out.is_closed() {
-        let list = match source.list().await {
+        let text = source.list().await;
+        let list = match text.and_then(|text| read_list(&text, read).map_err(kube::Error::SerdeError)) {
             Ok(list) => list,
             Err(error) => {
                 warn!(%error, "cannot list; trying again");
@@ -335,7 +278,7 @@ async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: &impl Sour
         if !tell(out, Change::Listed(list.items, revision.parse().ok())).await {
             return;
         }
-        while let Resume::From(next) = watch_once(source, revision, &mut named, out).await {
+        while let Resume::From(next) = watch_once(source, read, revision, &mut named, out).await {
             revision = next;
         }
     }
@@ -349,8 +292,9 @@ enum Resume {
     ByListing,
 }
 
-async fn watch_once<T: ResourceExt + Clone, M: Message<T>>(
-    source: &impl Source<T>,
+async fn watch_once<T: ResourceExt, M: Message<T>>(
+    source: &Source,
+    read: ReadObject<T>,
     mut revision: String,
     named: &mut Named,
     out: &mpsc::Sender<M>,
@@ -364,46 +308,45 @@ async fn watch_once<T: ResourceExt + Clone, M: Message<T>>(
         }
     };
     loop {
-        let item = tokio::select! {
-            item = stream.next() => item,
+        let line = tokio::select! {
+            line = stream.next() => line,
             () = out.closed() => return Resume::ByListing,
         };
-        let change = match item {
-            None => return Resume::From(revision),
-            Some(Ok(WatchLine::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
-                Change::Changed(object)
-            }
-            Some(Ok(WatchLine::Event(WatchEvent::Deleted(object)) | WatchLine::Removed(_, Some(object)))) => {
+        let Some(line) = line else { return Resume::From(revision) };
+        let Some(event) = read_event(line, read) else { continue };
+        let change = match event {
+            Ok(WatchLine::Event(WatchEvent::Added(object) | WatchEvent::Modified(object))) => Change::Changed(object),
+            Ok(WatchLine::Event(WatchEvent::Deleted(object)) | WatchLine::Removed(_, Some(object))) => {
                 Change::Removed(object)
             }
-            Some(Ok(WatchLine::Unreadable(unreadable))) => {
+            Ok(WatchLine::Unreadable(unreadable)) => {
                 named.tell(&unreadable);
                 revision = unreadable.identity.resource_version.unwrap_or(revision);
                 continue;
             }
-            Some(Ok(WatchLine::Removed(unreadable, None))) => {
+            Ok(WatchLine::Removed(unreadable, None)) => {
                 named.forget(&unreadable);
                 revision = unreadable.identity.resource_version.unwrap_or(revision);
                 continue;
             }
-            Some(Ok(WatchLine::Event(WatchEvent::Bookmark(mark)))) => {
+            Ok(WatchLine::Event(WatchEvent::Bookmark(mark))) => {
                 revision = mark.metadata.resource_version;
                 match revision.parse().ok().map(Change::Reached) {
                     Some(reached) => reached,
                     None => continue,
                 }
             }
-            Some(Ok(WatchLine::Event(WatchEvent::Error(status)))) => {
+            Ok(WatchLine::Event(WatchEvent::Error(status))) => {
                 debug!(code = status.code, message = %status.message, "the watch cannot go on");
                 return Resume::ByListing;
             }
-            Some(Err(error @ kube::Error::SerdeError(_))) => {
+            Err(error @ kube::Error::SerdeError(_)) => {
                 // It would be the next event again.
                 warn!(%error, "the watch told what nobody can read; listing again");
                 tokio::time::sleep(RETRY.first).await;
                 return Resume::ByListing;
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 warn!(%error, "the watch broke; resuming");
                 tokio::time::sleep(RETRY.first).await;
                 return Resume::From(revision);

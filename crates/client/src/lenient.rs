@@ -1,23 +1,42 @@
 //! Reading lists and watches so that an object that cannot be read costs nobody the others.
 //!
-//! Whatever is fine is read in one go. Only when that fails is the text taken apart: an object that its type does not fit, or
-//! that is nested deeper than the parser follows, is named and left out.
+//! A text is first taken apart into its objects, which works for sound JSON of any depth; then each object is read by itself. One that
+//! its type does not fit, or that is nested deeper than the parser follows, is named and left out. The code that reads a type is large,
+//! so there is one copy of it: every object is read from text, by the one function that is handed in.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::WatchEvent;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::Error as _;
+use serde_json::value::RawValue;
 use serde_json::{Error, json};
 
-/// A list, read without a copy of it in between, which is what `kube`'s own type makes.
-#[derive(Deserialize)]
+/// Reads one object.
+pub(crate) type ReadObject<T> = fn(&str) -> Result<T, Error>;
+
+/// A list, as far as it can be read.
 pub(crate) struct List<T> {
-    #[serde(default)]
     pub(crate) metadata: ListMeta,
     pub(crate) items: Vec<T>,
     /// What is not among the items because it cannot be read.
-    #[serde(skip)]
     pub(crate) unreadable: Vec<Unreadable>,
+}
+
+/// A list whose items are still text.
+#[derive(Deserialize)]
+struct ListText<'a> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+}
+
+/// A line of a watch whose object is still text.
+#[derive(Deserialize)]
+struct EventText<'a> {
+    r#type: String,
+    #[serde(borrow)]
+    object: &'a RawValue,
 }
 
 /// One line of a watch.
@@ -54,19 +73,6 @@ struct Named {
     metadata: Identity,
 }
 
-#[derive(Deserialize)]
-struct NamedEvent {
-    r#type: String,
-    object: Named,
-}
-
-/// A list without its items.
-#[derive(Deserialize)]
-struct Head {
-    #[serde(default)]
-    metadata: ListMeta,
-}
-
 impl Identity {
     /// `namespace/name`, as far as it is known.
     pub(crate) fn key(&self) -> String {
@@ -77,25 +83,21 @@ impl Identity {
         }
     }
 
-    fn to_object<T: DeserializeOwned>(&self) -> Option<T> {
+    fn to_object<T>(&self, read: ReadObject<T>) -> Option<T> {
         let Self { name, namespace, uid, resource_version } = self;
         let metadata = json!({ "name": name, "namespace": namespace, "uid": uid, "resourceVersion": resource_version });
-        serde_json::from_value(json!({ "metadata": metadata })).ok()
+        read(&json!({ "metadata": metadata }).to_string()).ok()
     }
 }
 
 /// Reads a list. Fails only if it is none.
-pub(crate) fn read_list<T: DeserializeOwned>(text: &str) -> Result<List<T>, Error> {
-    let error = match serde_json::from_str(text) {
-        Ok(list) => return Ok(list),
-        Err(error) => error,
-    };
-    let Head { metadata } = serde_json::from_str(text)?;
-    let mut list = List { metadata, items: Vec::new(), unreadable: Vec::new() };
-    for item in items(text).ok_or(error)? {
-        match serde_json::from_str(item) {
+pub(crate) fn read_list<T>(text: &str, read: ReadObject<T>) -> Result<List<T>, Error> {
+    let ListText { metadata, items } = serde_json::from_str(text)?;
+    let mut list = List { metadata, items: Vec::with_capacity(items.len()), unreadable: Vec::new() };
+    for item in items {
+        match read(item.get()) {
             Ok(item) => list.items.push(item),
-            Err(error) => list.unreadable.push(Unreadable { identity: identity(item), error }),
+            Err(error) => list.unreadable.push(Unreadable { identity: identity(item.get()), error }),
         }
     }
     Ok(list)
@@ -106,67 +108,30 @@ fn identity(object: &str) -> Identity {
 }
 
 /// Reads a line of a watch. Fails only if it is no event, or one of an object without metadata.
-pub(crate) fn read_line<T: DeserializeOwned>(line: &str) -> Result<WatchLine<T>, Error> {
-    let error = match serde_json::from_str(line) {
+pub(crate) fn read_line<T>(line: &str, read: ReadObject<T>) -> Result<WatchLine<T>, Error> {
+    let EventText { r#type, object } = serde_json::from_str(line)?;
+    let object = object.get();
+    let event = match &*r#type {
+        "ADDED" => read(object).map(WatchEvent::Added),
+        "MODIFIED" => read(object).map(WatchEvent::Modified),
+        "DELETED" => read(object).map(WatchEvent::Deleted),
+        "BOOKMARK" => return Ok(WatchLine::Event(WatchEvent::Bookmark(serde_json::from_str(object)?))),
+        "ERROR" => return Ok(WatchLine::Event(WatchEvent::Error(serde_json::from_str(object)?))),
+        other => return Err(Error::custom(format_args!("a watch has no events of type {other:?}"))),
+    };
+    let error = match event {
         Ok(event) => return Ok(WatchLine::Event(event)),
         Err(error) => error,
     };
-    let Ok(NamedEvent { r#type, object: Named { metadata: identity } }) = serde_json::from_str(line) else {
-        return Err(error);
-    };
+    let identity = identity(object);
     if identity.resource_version.is_none() {
         return Err(error);
     }
-    match &*r#type {
-        "ADDED" | "MODIFIED" => Ok(WatchLine::Unreadable(Unreadable { identity, error })),
-        "DELETED" => {
-            let object = identity.to_object();
-            Ok(WatchLine::Removed(Unreadable { identity, error }, object))
-        }
-        _ => Err(error),
+    if r#type == "DELETED" {
+        let last = identity.to_object(read);
+        return Ok(WatchLine::Removed(Unreadable { identity, error }, last));
     }
-}
-
-/// The texts of the items of a list, which is sound JSON of any depth; `None` if it has none.
-fn items(list: &str) -> Option<Vec<&str>> {
-    let mut found = Vec::new();
-    let mut depth = 0_usize;
-    let (mut in_string, mut is_escaped, mut string_from, mut last_string) = (false, false, 0, "");
-    let (mut is_items, mut item_from) = (false, None);
-    for (at, byte) in list.bytes().enumerate() {
-        if in_string {
-            match byte {
-                _ if is_escaped => is_escaped = false,
-                b'\\' => is_escaped = true,
-                b'"' => (in_string, last_string) = (false, list.get(string_from..at).unwrap_or_default()),
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => (in_string, string_from) = (true, at + 1),
-            b':' if depth == 1 => is_items = last_string == "items",
-            b'{' | b'[' => {
-                depth += 1;
-                if depth == 2 && is_items && byte == b'[' {
-                    item_from = Some(at + 1);
-                }
-            }
-            b',' | b']' if depth == 2 && item_from.is_some() => {
-                let item = item_from.and_then(|from| list.get(from..at)).unwrap_or_default().trim();
-                if !item.is_empty() {
-                    found.push(item);
-                }
-                if byte == b']' {
-                    return Some(found);
-                }
-                item_from = Some(at + 1);
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    None
+    Ok(WatchLine::Unreadable(Unreadable { identity, error }))
 }
 
 #[cfg(test)]
@@ -191,6 +156,10 @@ mod tests {
         format!(r#"{{"metadata":{{"resourceVersion":"9","x":[[]]}},"items":[ {} ],"kind":"items"}}"#, items.join(" , "))
     }
 
+    fn read_pod(text: &str) -> Result<Pod, Error> {
+        serde_json::from_str(text)
+    }
+
     fn names(list: &List<Pod>) -> (Vec<String>, Vec<String>) {
         let unreadable = list.unreadable.iter().map(|object| object.identity.key()).collect();
         (list.items.iter().map(ResourceExt::name_any).collect(), unreadable)
@@ -202,21 +171,21 @@ mod tests {
         let stranger = r#"{"metadata":{"name":7}}"#.to_owned();
         let items =
             [pod("a", 1), pod("deep", 127), mistyped, pod("b", 100), stranger, "[]".to_owned(), pod("c", 90_000)];
-        let read: List<Pod> = read_list(&list(&items)).unwrap();
+        let read = read_list(&list(&items), read_pod).unwrap();
         let (there, not) = names(&read);
         assert_eq!(there, ["a", "b"]);
         assert_eq!(not, ["n/deep", "n/typed", "?", "?", "n/c"]);
         assert_eq!(read.metadata.resource_version.as_deref(), Some("9"));
 
-        let sound: List<Pod> = read_list(&list(&[pod("a", 1), pod("b", 1)])).unwrap();
+        let sound = read_list(&list(&[pod("a", 1), pod("b", 1)]), read_pod).unwrap();
         assert_eq!(names(&sound).0, ["a", "b"]);
-        assert!(read_list::<Pod>(&list(&[])).unwrap().items.is_empty());
+        assert!(read_list(&list(&[]), read_pod).unwrap().items.is_empty());
     }
 
     #[test]
     fn text_that_is_no_list_is_an_error() {
         for text in ["", "[]", "{", r#"{"metadata":{}}"#, r#"{"items":{}}"#, r#"{"items":[{]}"#] {
-            assert!(read_list::<Pod>(text).is_err(), "{text}");
+            assert!(read_list(text, read_pod).is_err(), "{text}");
         }
     }
 
@@ -224,25 +193,25 @@ mod tests {
     fn event_of_an_object_that_cannot_be_read_names_it() {
         let line = |r#type: &str, object: &str| format!(r#"{{"type":"{type}","object":{object}}}"#);
         assert!(matches!(
-            read_line::<Pod>(&line("ADDED", &pod("a", 1))).unwrap(),
+            read_line(&line("ADDED", &pod("a", 1)), read_pod).unwrap(),
             WatchLine::Event(WatchEvent::Added(pod)) if pod.name_any() == "a"
         ));
         for r#type in ["ADDED", "MODIFIED"] {
             for deep in [pod("a", 127), pod("a", 90_000)] {
-                let WatchLine::Unreadable(read) = read_line::<Pod>(&line(r#type, &deep)).unwrap() else {
+                let WatchLine::Unreadable(read) = read_line(&line(r#type, &deep), read_pod).unwrap() else {
                     panic!("{deep}")
                 };
                 assert_eq!(read.identity.key(), "n/a");
                 assert_eq!(read.identity.resource_version.as_deref(), Some("7"));
             }
         }
-        let WatchLine::Removed(_, Some(gone)) = read_line::<Pod>(&line("DELETED", &pod("a", 127))).unwrap() else {
+        let WatchLine::Removed(_, Some(gone)) = read_line(&line("DELETED", &pod("a", 127)), read_pod).unwrap() else {
             panic!()
         };
         assert_eq!((gone.name_any(), gone.resource_version().as_deref()), ("a".to_owned(), Some("7")));
         for text in ["", "{", "7", &line("ADDED", "[]"), &line("ADDED", r#"{"spec":1}"#), &line("NEWS", &pod("a", 127))]
         {
-            assert!(read_line::<Pod>(text).is_err(), "{text}");
+            assert!(read_line(text, read_pod).is_err(), "{text}");
         }
     }
 }
