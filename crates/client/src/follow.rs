@@ -176,7 +176,7 @@ struct Source {
 }
 
 impl Source {
-    fn of<K>(api: Api<K>) -> Self {
+    fn of<K: Resource>(api: Api<K>) -> Self {
         let request = Request::new(api.resource_url());
         let (list, watch) = (ListParams::default(), watch_params());
         Self { client: api.into_client(), request, list, watch, is_metadata_only: false }
