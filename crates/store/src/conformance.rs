@@ -7,7 +7,7 @@
 mod remote;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -73,9 +73,10 @@ impl Subject for InFolder {
     fn crash(&self, store: Store) {
         let mut now = self.now.lock().unwrap();
         let next = now.parent().unwrap().join(format!("{}-again", now.file_name().unwrap().display()));
-        std::fs::create_dir(&next).unwrap();
-        for file in std::fs::read_dir(&*now).unwrap().map(Result::unwrap) {
-            std::fs::copy(file.path(), next.join(file.file_name())).unwrap();
+        // The store goes on meanwhile: where it removed what a snapshot replaces, the copy is begun anew.
+        while let Err(error) = copy_files(&now, &next) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+            std::fs::remove_dir_all(&next).unwrap();
         }
         drop(store);
         *now = next;
@@ -84,6 +85,15 @@ impl Subject for InFolder {
     fn shares_revisions(&self) -> bool {
         false
     }
+}
+
+fn copy_files(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(to)?;
+    for file in std::fs::read_dir(from)? {
+        let file = file?;
+        std::fs::copy(file.path(), to.join(file.file_name()))?;
+    }
+    Ok(())
 }
 
 /// The log kept by others.

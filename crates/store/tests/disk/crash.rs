@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::common::*;
 use rustix::process::{Resource, Rlimit};
@@ -16,7 +17,7 @@ const FOLDER: &str = "STORE_TEST_FOLDER";
 /// How many bytes of nothing an object carries.
 const FILLER: &str = "STORE_TEST_FILLER";
 /// Small enough that rows are removed while the writers write.
-const WINDOW: Window = Window { changes: 500, bytes: usize::MAX, age: std::time::Duration::MAX };
+const WINDOW: Window = Window { changes: 500, bytes: usize::MAX, age: Duration::MAX };
 const WRITERS: u64 = 16;
 
 fn role(name: &str, path: &Path) -> Command {
@@ -511,7 +512,8 @@ fn missing(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Enough to end two segments. Answers what is listed in the end.
+/// Enough to end two segments. Answers what is listed in the end, when the last snapshot has replaced what was before it: a store that is
+/// closed earlier gives that snapshot up.
 async fn a_long_history(path: &Path) -> Vec<(String, u64)> {
     let store = Store::open_with(path, WINDOW).await.unwrap();
     for n in 0..400 {
@@ -521,7 +523,17 @@ async fn a_long_history(path: &Path) -> Vec<(String, u64)> {
         let steps = vec![store::Step::Put { key: key.clone(), value }];
         store.write(&key, current(&store, &key), steps).await.unwrap();
     }
+    let begun = Instant::now();
+    while !is_one_snapshot_and_its_segment(&files(path)) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the snapshot is not written: {:?}", files(path));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     names(&store.list("pods", "", None).unwrap().items)
+}
+
+fn is_one_snapshot_and_its_segment(files: &[String]) -> bool {
+    let [segment, snapshot] = files else { return false };
+    segment.strip_suffix(".log").is_some_and(|number| snapshot.strip_suffix(".snapshot") == Some(number))
 }
 
 #[tokio::test]
