@@ -13,9 +13,16 @@ pub(crate) const PAGE: &str = "docs/reference.md";
 const OURS: &str = "adieu.dev/";
 const METRIC: &str = "adieu_";
 
-/// What the code asks for an annotation by its name without `adieu.dev/`.
+/// The API group's versions are no names of this kind.
+const GROUP: &str = "adieu.dev/v1";
+
+/// What asks for an annotation by its name without `adieu.dev/`, in files that put it before.
 const SHORT: [&str; 6] =
     ["said(\"", "seconds(\"", "seconds(pod, \"", "annotation(\"", "annotation(pod, \"", "annotation(&pod, \""];
+const PUTS_BEFORE: [&str; 2] = ["adieu.dev/{name}", "routes::annotation"];
+
+/// The flags of a command that nobody types: it serves the pods of `adieu demo`.
+const UNSEEN: &str = "crates/cli/src/demo/app.rs";
 
 /// What tells an event. Its reason is the first text in it that is one word with a capital.
 const TELLS: [&str; 5] =
@@ -31,13 +38,16 @@ pub(crate) fn check(sources: &[(PathBuf, String)], page: &str) -> Vec<String> {
     let all = |find: fn(&str) -> BTreeSet<String>| {
         shipped.iter().flat_map(|(_, text)| find(text)).collect::<BTreeSet<String>>()
     };
-    let of_pods = shipped.iter().filter(|(path, _)| path.starts_with("crates/lifecycle") || path.starts_with("crates/node"));
+    let of_pods =
+        shipped.iter().filter(|(path, _)| path.starts_with("crates/lifecycle") || path.starts_with("crates/node"));
     let events: BTreeSet<String> = of_pods.flat_map(|(_, text)| events(text)).collect();
     // Events that others tell are on the page, too; they only have to be somewhere.
     let quoted = |name: &str| shipped.iter().any(|(_, text)| text.contains(&format!("\"{name}\"")));
-    let mut complaints = differences("the name", &all(ours), &beginning_with(page, OURS, is_name));
+    let typed = shipped.iter().filter(|(path, _)| *path != Path::new(UNSEEN));
+    let flags: BTreeSet<String> = typed.flat_map(|(_, text)| flags(text)).collect();
+    let mut complaints = differences("the name", &all(ours), &beginning_with(&page.replace(GROUP, ""), OURS, is_name));
     complaints.extend(differences("the metric", &all(metrics), &beginning_with(page, METRIC, is_metric)));
-    complaints.extend(differences("the flag", &all(flags), &beginning_with(section(page, "Flags"), "--", is_flag)));
+    complaints.extend(differences("the flag", &flags, &beginning_with(section(page, "Flags"), "--", is_flag)));
     let rows: BTreeSet<String> = section(page, "Events").lines().filter_map(first_cell).flat_map(backticked).collect();
     complaints.extend(events.difference(&rows).map(|name| format!("{PAGE} lacks the event {name}")));
     let gone = rows.iter().filter(|name| !quoted(name));
@@ -53,7 +63,8 @@ fn differences(kind: &str, code: &BTreeSet<String>, page: &BTreeSet<String>) -> 
 
 /// Whether what a file says reaches the program.
 fn is_shipped(path: &Path) -> bool {
-    let is_test = |part: &str| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs") || part == "testkit";
+    let is_test =
+        |part: &str| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs") || part == "testkit";
     let is_ours = path.starts_with("app") || path.starts_with("crates");
     is_ours && !path.iter().any(|part| is_test(&part.to_string_lossy()))
 }
@@ -64,12 +75,14 @@ fn without_tests(text: &str) -> &str {
 
 /// Annotations, labels, conditions.
 fn ours(text: &str) -> BTreeSet<String> {
-    // The API group is no name of this kind.
-    let code: String = lines_of_code(text).filter(|line| !line.contains("adieu.dev/v1")).flat_map(|line| [line, "\n"]).collect();
+    let code = lines_of_code(text).collect::<Vec<_>>().join("\n").replace(GROUP, "");
     let mut names = beginning_with(&code, OURS, is_name);
-    for ask in SHORT {
-        let short = code.split(ask).skip(1).filter_map(|rest| rest.split('"').next());
-        names.extend(short.filter(|name| !name.is_empty() && name.chars().all(is_name)).map(|name| format!("{OURS}{name}")));
+    let puts_before = PUTS_BEFORE.iter().any(|words| code.contains(words));
+    for ask in SHORT.iter().filter(|_| puts_before) {
+        let short = code.split(*ask).skip(1).filter_map(|rest| rest.split('"').next());
+        names.extend(
+            short.filter(|name| !name.is_empty() && name.chars().all(is_name)).map(|name| format!("{OURS}{name}")),
+        );
     }
     names
 }
@@ -87,7 +100,8 @@ fn flags(text: &str) -> BTreeSet<String> {
     let mut flags = BTreeSet::new();
     for declared in text.split("#[arg(").skip(1) {
         let Some((attribute, rest)) = declared.split_once(")]\n") else { continue };
-        let mut words = outside_quotes(attribute).split(',').map(str::trim).map(str::to_owned).collect::<Vec<_>>().into_iter();
+        let mut words =
+            outside_quotes(attribute).split(',').map(str::trim).map(str::to_owned).collect::<Vec<_>>().into_iter();
         if attribute.contains("hide = true") {
             continue;
         }
@@ -114,7 +128,8 @@ fn field(text: &str) -> Option<&str> {
 
 /// The reasons of the events that a file tells.
 fn events(text: &str) -> BTreeSet<String> {
-    let is_reason = |word: &&str| word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(char::is_alphanumeric);
+    let is_reason =
+        |word: &&str| word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(char::is_alphanumeric);
     let told = TELLS.iter().flat_map(|tell| text.split(tell).skip(1));
     // A call that takes its reason from elsewhere ends before the next quote that is one word.
     let call = |rest: &str| rest.split(';').next().unwrap_or(rest).to_owned();
@@ -137,7 +152,10 @@ fn is_flag(c: char) -> bool {
 fn beginning_with(text: &str, begin: &str, goes_on: fn(char) -> bool) -> BTreeSet<String> {
     let rests = text.split(begin).skip(1);
     let words = rests.map(|rest| &rest[..rest.find(|c| !goes_on(c)).unwrap_or(rest.len())]);
-    words.filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic())).map(|word| format!("{begin}{word}")).collect()
+    words
+        .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()))
+        .map(|word| format!("{begin}{word}"))
+        .collect()
 }
 
 /// What is below the heading of that name, to the next of its kind.
@@ -162,7 +180,7 @@ mod tests {
 //! Speaks of adieu.dev/nothing.
 const UNSTICK: &str = "adieu.dev/unstick";
 const GROUP: &str = "adieu.dev/v1alpha1";
-fn read() { let a = said("drain-barrier"); let b = annotation(pod, "redirect"); }
+fn read() { let said = |name: &str| pod.get(&format!("adieu.dev/{name}")); let a = said("drain-barrier"); let b = annotation(pod, "redirect"); }
 const METRIC: &str = "adieu_panics_total";
 struct Args {
     /// Where

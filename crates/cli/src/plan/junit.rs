@@ -51,12 +51,15 @@ pub(super) fn of_mistakes(mistakes: &Mistakes) -> String {
 }
 
 fn suite(cases: &[Case<'_>]) -> String {
-    let faults = |kind: &str| cases.iter().filter(|case| case.fault.as_ref().is_some_and(|fault| fault.0 == kind)).count();
-    let counts =
-        format!("tests=\"{}\" failures=\"{}\" errors=\"{}\"", cases.len(), faults("failure"), faults("error"));
+    let faults =
+        |kind: &str| cases.iter().filter(|case| case.fault.as_ref().is_some_and(|fault| fault.0 == kind)).count();
+    let counts = format!("tests=\"{}\" failures=\"{}\" errors=\"{}\"", cases.len(), faults("failure"), faults("error"));
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "<testsuites name=\"adieu plan\" {counts}>\n<testsuite name=\"adieu plan\" {counts} skipped=\"0\">");
+    let _ = writeln!(
+        out,
+        "<testsuites name=\"adieu plan\" {counts}>\n<testsuite name=\"adieu plan\" {counts} skipped=\"0\">"
+    );
     for case in cases {
         let (name, file) = (attribute(&case.name), attribute(case.file));
         let line = if case.line > 0 { format!(" line=\"{}\"", case.line) } else { String::new() };

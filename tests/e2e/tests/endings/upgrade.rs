@@ -55,8 +55,14 @@ fn shims(instance: &Instance) -> Result<Vec<(u64, bool)>> {
 async fn upgrade_leaves_running_pods_alone_and_a_leaving_one_its_deadline() -> Result<()> {
     let mut instance = Instance::start_from_a_copy().await?;
     let (steady, leaving, pace) = (Shared::new()?, Shared::new()?, Pace::start()?);
-    create(&instance, &steady, "steady", 1, "echo up >> /shared/log; read word < /shared/gate; echo after $word; sleep 1000")
-        .await?;
+    create(
+        &instance,
+        &steady,
+        "steady",
+        1,
+        "echo up >> /shared/log; read word < /shared/gate; echo after $word; sleep 1000",
+    )
+    .await?;
     let grace = Duration::from_secs(8);
     let stays = "trap 'echo TERM >> /shared/log; sleep 2; echo stays >> /shared/log' TERM; echo up >> /shared/log; \
                  while :; do sleep 1000 & wait $!; done";

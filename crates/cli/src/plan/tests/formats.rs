@@ -70,7 +70,8 @@ fn sarif_and_junit_of_mistakes_have_each_with_its_line() {
     let report = printed(&["-f", "-", "-o", "junit"], wrong);
     assert!(report.contains("<error type=\"mistake\"") && report.contains("line=\"5\""), "{report}");
     // No pods at all is a mistake without a place.
-    let results = check_sarif(&printed(&["-f", "-", "-o", "sarif"], "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"));
+    let results =
+        check_sarif(&printed(&["-f", "-", "-o", "sarif"], "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"));
     assert!(results[0]["locations"].is_null(), "{results}");
 }
 
@@ -97,7 +98,8 @@ fn junit_of_what_xml_cannot_hold_is_still_xml() {
     assert!(!report.contains('\u{1}'), "{report}");
     let inside = report.split_once("?>").unwrap().1;
     // Every & begins one of our references, and every < a tag of ours.
-    let references = ["&amp;", "&lt;", "&gt;", "&quot;"].iter().map(|known| inside.matches(known).count()).sum::<usize>();
+    let references =
+        ["&amp;", "&lt;", "&gt;", "&quot;"].iter().map(|known| inside.matches(known).count()).sum::<usize>();
     assert_eq!(inside.matches('&').count(), references);
     let tags = ["testsuite", "testcase", "failure"];
     for tag in inside.split('<').skip(1) {
