@@ -21,12 +21,13 @@ fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Makes a release in a folder, of the program under test.
-fn release(out: &Path) -> Result<()> {
+/// The script that makes a release of this program in a folder.
+fn release(program: &Path, out: &Path) -> Command {
     let mut script = Command::new(workspace().join("scripts/release"));
     // Quickly: how small the files are is of no interest here.
     script.env("SOURCE_DATE_EPOCH", "1700000000").env("RELEASE_LEVEL", "1");
-    run(script.arg("--binary").arg(adieu()).args(["--version", VERSION]).arg("--out").arg(out)).map(drop)
+    script.arg("--binary").arg(program).args(["--version", VERSION]).arg("--out").arg(out);
+    script
 }
 
 fn only(dir: &Path, suffix: &str) -> Result<PathBuf> {
@@ -35,15 +36,31 @@ fn only(dir: &Path, suffix: &str) -> Result<PathBuf> {
     found.with_context(|| format!("no {suffix} in {}", dir.display()))
 }
 
+/// Of a small stand-in for the program, so that nothing but the packing takes time.
 #[test]
-fn release_is_the_same_twice_and_its_package_and_archive_hold_a_program_that_runs() -> Result<()> {
-    let (first, second) = (TempDir::new()?, TempDir::new()?);
-    release(first.path())?;
-    release(second.path())?;
-    let sums = fs::read_to_string(first.path().join("SHA256SUMS"))?;
-    assert_eq!(sums.lines().count(), 2, "{sums}");
-    assert_eq!(sums, fs::read_to_string(second.path().join("SHA256SUMS"))?, "the same program makes the same files");
-    run(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(first.path()))?;
+fn release_of_the_same_program_is_the_same_whoever_makes_it_and_where() -> Result<()> {
+    let dir = TempDir::new()?;
+    let program = dir.path().join("program");
+    fs::write(&program, "#!/bin/sh\n[ $1 != man ] || for page in adieu adieu-up; do echo .TH >$2/$page.1; done\necho $2\n")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700))?;
+    let sums = |name: &str, change: fn(&mut Command) -> &mut Command| {
+        let out = dir.path().join(name);
+        run(change(&mut release(&program, &out)))?;
+        run(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(&out))?;
+        Ok::<_, anyhow::Error>(fs::read_to_string(out.join("SHA256SUMS"))?)
+    };
+    let first = sums("first", |script| script)?;
+    assert_eq!(first.lines().count(), 2, "{first}");
+    assert_eq!(sums("second", |script| script.env("TZ", "Asia/Tokyo").env("LC_ALL", "C.UTF-8").env("TMPDIR", "/var/tmp"))?, first);
+    let later = sums("later", |script| script.env("SOURCE_DATE_EPOCH", "1700000001"))?;
+    assert_ne!(later, first, "the date is that of SOURCE_DATE_EPOCH");
+    Ok(())
+}
+
+#[test]
+fn package_and_archive_hold_a_program_that_runs_with_all_that_belongs_to_it() -> Result<()> {
+    let first = TempDir::new()?;
+    run(&mut release(&adieu(), first.path()))?;
 
     let package = only(first.path(), ".deb")?;
     let field = |name: &str| run(Command::new("dpkg-deb").arg("--field").arg(&package).arg(name));
