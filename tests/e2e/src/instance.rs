@@ -108,20 +108,20 @@ impl Instance {
         Self::start_in(dir, &[], Some(disk), None, None).await
     }
 
-    /// The same, run from a copy of the program, as a package installs one: [`Instance::replace_program`] upgrades it.
+    /// The same, run from a copy of the program, as a package installs one: [`Instance::replace_program`] upgrades it, once.
     pub async fn start_from_a_copy() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
         // Beside what the instance owns, on the same file system.
         let program = dir.path().with_extension("program");
         fs::copy(adieu(), &program)?;
+        // The next one, so that an upgrade takes no time.
+        fs::copy(adieu(), program.with_extension("next"))?;
         Self::start_program_in(program, dir, &[], None, None, None).await
     }
 
     /// Puts another file in the place of the program, as a package manager does: the one that runs has no name any more.
     pub fn replace_program(&self) -> Result<()> {
-        let new = self.program.with_extension("new");
-        fs::copy(adieu(), &new)?;
-        Ok(fs::rename(new, &self.program)?)
+        Ok(fs::rename(self.program.with_extension("next"), &self.program)?)
     }
 
     /// What is run.
@@ -417,6 +417,7 @@ impl Drop for Instance {
                 drop(self.disk.take());
                 if self.program != adieu() {
                     let _ = fs::remove_file(&self.program);
+                    let _ = fs::remove_file(self.program.with_extension("next"));
                 }
                 return;
             }

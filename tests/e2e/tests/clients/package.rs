@@ -41,7 +41,10 @@ fn only(dir: &Path, suffix: &str) -> Result<PathBuf> {
 fn release_of_the_same_program_is_the_same_whoever_makes_it_and_where() -> Result<()> {
     let dir = TempDir::new()?;
     let program = dir.path().join("program");
-    fs::write(&program, "#!/bin/sh\n[ $1 != man ] || for page in adieu adieu-up; do echo .TH >$2/$page.1; done\necho $2\n")?;
+    fs::write(
+        &program,
+        "#!/bin/sh\n[ $1 != man ] || for page in adieu adieu-up; do echo .TH >$2/$page.1; done\necho $2\n",
+    )?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700))?;
     let sums = |name: &str, change: fn(&mut Command) -> &mut Command| {
         let out = dir.path().join(name);
@@ -51,7 +54,10 @@ fn release_of_the_same_program_is_the_same_whoever_makes_it_and_where() -> Resul
     };
     let first = sums("first", |script| script)?;
     assert_eq!(first.lines().count(), 2, "{first}");
-    assert_eq!(sums("second", |script| script.env("TZ", "Asia/Tokyo").env("LC_ALL", "C.UTF-8").env("TMPDIR", "/var/tmp"))?, first);
+    assert_eq!(
+        sums("second", |script| script.env("TZ", "Asia/Tokyo").env("LC_ALL", "C.UTF-8").env("TMPDIR", "/var/tmp"))?,
+        first
+    );
     let later = sums("later", |script| script.env("SOURCE_DATE_EPOCH", "1700000001"))?;
     assert_ne!(later, first, "the date is that of SOURCE_DATE_EPOCH");
     Ok(())
