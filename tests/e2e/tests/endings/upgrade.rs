@@ -92,6 +92,7 @@ async fn upgrade_leaves_running_pods_alone_and_a_leaving_one_its_deadline() -> R
     let next = Shared::new()?;
     create(&instance, &next, "next", 1, "echo up >> /shared/log; sleep 1000").await?;
     let new = fs::metadata(instance.program())?.ino();
+    assert_ne!(new, old, "it is another program");
     let mut expected = [old, new];
     expected.sort_unstable();
     assert_eq!(shims(&instance)?, expected, "each pod's shim is of the program that started it");
