@@ -1,5 +1,6 @@
 //! The chores of the tree, one subcommand each.
 
+mod reference;
 mod scenarios;
 mod schema_table;
 mod simulate;

@@ -33,6 +33,17 @@ pub(crate) fn session_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(files)
 }
 
+/// The pages of docs/ and examples/, by their path below `root`.
+pub(crate) fn pages(root: &Path) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for top in ["docs", "examples"] {
+        collect(root, &root.join(top), "md", &mut files)?;
+    }
+    let mut pages: Vec<String> = files.iter().map(|(path, _)| path.to_string_lossy().into_owned()).collect();
+    pages.sort();
+    Ok(pages)
+}
+
 fn collect(root: &Path, dir: &Path, extension: &str, files: &mut Vec<(PathBuf, String)>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let path = entry?.path();

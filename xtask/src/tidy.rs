@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::{scenarios, sources};
+use crate::{reference, scenarios, sources};
 
 /// The walk of one request through the code.
 const WALK: &str = "docs/one-delete.md";
@@ -37,6 +37,10 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             complaints.push(format!("{paper} has a place that was never filled in"));
         }
     }
+    for page in sources::pages(root)? {
+        complaints.extend(links(root, &page, &fs::read_to_string(root.join(&page))?));
+    }
+    complaints.extend(reference::check(&sources, &fs::read_to_string(root.join(reference::PAGE))?));
     let walk = fs::read_to_string(root.join(WALK))?;
     complaints.extend(hops(&walk, |file| fs::read_to_string(root.join(file)).ok()));
     complaints.extend(scenarios::check(root)?);
@@ -91,12 +95,13 @@ fn defines(text: &str, name: &str) -> bool {
     })
 }
 
-/// Links to files that are not there.
+/// Links to files that are not there. They are relative to the paper.
 fn links(root: &Path, paper: &str, text: &str) -> Vec<String> {
+    let folder = root.join(paper).parent().map_or_else(|| root.to_owned(), Path::to_owned);
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let local = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
     local
-        .filter(|target| !root.join(target.split('#').next().unwrap_or(target)).exists())
+        .filter(|target| !folder.join(target.split('#').next().unwrap_or(target)).exists())
         .map(|target| format!("{paper} links to {target}, which is not there"))
         .collect()
 }

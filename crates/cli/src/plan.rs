@@ -2,7 +2,7 @@
 //!
 //! Reads manifests (`manifest`), assumes how programs and hooks behave (`behaviour`), lets the rules that run real
 //! pods play the deletion in virtual time (`story`), and says how it went: for people (`draw`) or programs
-//! (`report`). Needs no root, no cluster and no time.
+//! (`report`, `sarif`, `junit`). Needs no root, no cluster and no time.
 
 mod advice;
 mod bars;
@@ -14,6 +14,7 @@ mod draw;
 mod duration_text;
 mod ender;
 mod image;
+mod junit;
 mod located;
 mod manifest;
 mod mistakes;
@@ -21,6 +22,7 @@ mod options;
 mod paint;
 mod pause;
 mod report;
+mod sarif;
 mod seen;
 mod sentence;
 mod shell;
@@ -76,11 +78,11 @@ pub struct PlanArgs {
     /// How a preStop hook goes: takes=2s, hangs, fails; for all containers or for one
     #[arg(long = "hook", value_name = "[CONTAINER=]HOW")]
     pub hooks: Vec<HookOption>,
-    /// How traffic from Services goes elsewhere: unsteered (as it is today), steered (with the drain barrier), and then
+    /// How traffic from Services goes elsewhere: unsteered (by nobody, as on most clusters), steered (with the drain barrier, as on Adieu), and then
     /// moves-after=2s, stays, replacement-after=5s, no-replacement, connections-end-after=10m; joined by commas
     #[arg(long = "traffic", value_name = "HOW")]
     pub traffic: Vec<TrafficOption>,
-    /// `json` for programs
+    /// `json` for programs, `sarif` for code hosts and editors, `junit` for CI
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub output: PlanOutput,
     /// Exit with 3 if there are warnings
@@ -98,6 +100,10 @@ pub enum PlanOutput {
     Text,
     /// For programs.
     Json,
+    /// Warnings beside their lines: SARIF 2.1.0.
+    Sarif,
+    /// A test for each pod.
+    Junit,
 }
 
 /// How planning went, beyond what was printed.
@@ -144,9 +150,13 @@ pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Pa
     let manifests = match read(args, stdin) {
         Ok(manifests) => manifests,
         Err(mistakes) => {
-            if args.output == PlanOutput::Json {
-                write(out, &report::of_mistakes(&mistakes)?)?;
-            }
+            let told = match args.output {
+                PlanOutput::Text => String::new(),
+                PlanOutput::Json => report::of_mistakes(&mistakes)?,
+                PlanOutput::Sarif => sarif::of_mistakes(&mistakes)?,
+                PlanOutput::Junit => junit::of_mistakes(&mistakes),
+            };
+            write(out, &told)?;
             return Err(mistakes.into());
         }
     };
@@ -161,6 +171,8 @@ pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Pa
             pages.chain(notes).chain(skipped).collect::<Vec<_>>().join("\n")
         }
         PlanOutput::Json => report::of(&plans, &manifests.skipped, &notes)?,
+        PlanOutput::Sarif => sarif::of(&plans)?,
+        PlanOutput::Junit => junit::of(&plans),
     };
     write(out, &text)?;
     let warned = plans.iter().any(|plan| !plan.warnings.is_empty());

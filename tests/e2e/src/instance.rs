@@ -52,6 +52,8 @@ static RANGE_LOCKS: Mutex<Vec<fs::File>> = Mutex::new(Vec::new());
 /// The shipped binary, running.
 pub struct Instance {
     dir: TempDir,
+    /// What is run: the build under test, or a copy of it.
+    program: PathBuf,
     api: String,
     pod_cidr: String,
     node_name: String,
@@ -106,6 +108,27 @@ impl Instance {
         Self::start_in(dir, &[], Some(disk), None, None).await
     }
 
+    /// The same, run from a copy of the program, as a package installs one: [`Instance::replace_program`] upgrades it, once.
+    pub async fn start_from_a_copy() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
+        // Beside what the instance owns, on the same file system.
+        let program = dir.path().with_extension("program");
+        fs::copy(adieu(), &program)?;
+        // The next one, so that an upgrade takes no time.
+        fs::copy(adieu(), program.with_extension("next"))?;
+        Self::start_program_in(program, dir, &[], None, None, None).await
+    }
+
+    /// Puts another file in the place of the program, as a package manager does: the one that runs has no name any more.
+    pub fn replace_program(&self) -> Result<()> {
+        Ok(fs::rename(self.program.with_extension("next"), &self.program)?)
+    }
+
+    /// What is run.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     async fn start_in(
         dir: TempDir,
         options: &[&str],
@@ -113,7 +136,19 @@ impl Instance {
         system_bus: Option<String>,
         log_to: Option<OwnedFd>,
     ) -> Result<Self> {
+        Self::start_program_in(adieu(), dir, options, disk, system_bus, log_to).await
+    }
+
+    async fn start_program_in(
+        program: PathBuf,
+        dir: TempDir,
+        options: &[&str],
+        disk: Option<Disk>,
+        system_bus: Option<String>,
+        log_to: Option<OwnedFd>,
+    ) -> Result<Self> {
         let mut instance = Self {
+            program,
             api: free_address()?,
             pod_cidr: next_range(),
             node_name: format!("node-{}", dir.path().file_name().context("a name")?.to_string_lossy().to_lowercase()),
@@ -176,7 +211,7 @@ impl Instance {
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
-            .with_context(|| format!("cannot run {}; build it with scripts/build", adieu().display()))?;
+            .with_context(|| format!("cannot run {}; build it with scripts/build", self.program.display()))?;
         let mut lines = BufReader::new(child.stdout.take().context("piped")?).lines();
         let ready = async {
             while let Some(line) = lines.next_line().await? {
@@ -289,7 +324,7 @@ impl Instance {
 
     /// The shipped binary, told about this instance's folder.
     pub fn adieu(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(adieu());
+        let mut command = Command::new(&self.program);
         command.args(words).arg("--data-dir").arg(self.dir.path()).kill_on_drop(true);
         command
     }
@@ -298,7 +333,7 @@ impl Instance {
     fn limited(&self, words: &[&str]) -> Command {
         let Some(descriptors) = self.descriptors else { return self.adieu(words) };
         let mut command = Command::new("sh");
-        command.args(["-c", r#"ulimit -n "$0" && exec "$@""#, &descriptors.to_string()]).arg(adieu());
+        command.args(["-c", r#"ulimit -n "$0" && exec "$@""#, &descriptors.to_string()]).arg(&self.program);
         command.args(words).arg("--data-dir").arg(self.dir.path()).kill_on_drop(true);
         command
     }
@@ -373,13 +408,17 @@ impl Drop for Instance {
         }
         // Whatever failed may need a moment to let go of the folder; a test that comes later must not find its pods.
         for _ in 0..ATTEMPTS {
-            let down = std::process::Command::new(adieu())
+            let down = std::process::Command::new(&self.program)
                 .args(["down", "--data-dir"])
                 .arg(self.dir.path())
                 .stdout(Stdio::null())
                 .status();
             if down.is_ok_and(|status| status.success()) {
                 drop(self.disk.take());
+                if self.program != adieu() {
+                    let _ = fs::remove_file(&self.program);
+                    let _ = fs::remove_file(self.program.with_extension("next"));
+                }
                 return;
             }
             std::thread::sleep(Duration::from_millis(200));

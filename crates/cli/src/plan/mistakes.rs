@@ -48,6 +48,21 @@ impl fmt::Display for Mistake {
     }
 }
 
+impl Mistake {
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
+    pub(super) fn line(&self) -> Option<u64> {
+        self.line
+    }
+
+    /// Without its place.
+    pub(super) fn sentence(&self) -> String {
+        if self.field.is_empty() { self.message.clone() } else { format!("{}: {}", self.field, self.message) }
+    }
+}
+
 /// Everything that is wrong.
 #[derive(Debug, Default, thiserror::Error)]
 pub(super) struct Mistakes(Vec<Mistake>);

@@ -40,8 +40,8 @@ struct PodReport<'a> {
     warnings: &'a [Warning],
 }
 
-/// How the pod is reached. `steered` says whether the timeline has somebody who cuts its traffic, as this version of
-/// Adieu has not; `gone_without_steering_millis` says when the pod is gone without.
+/// How the pod is reached. `steered` says whether the timeline has somebody who cuts its traffic, as a node of
+/// Adieu has; `gone_without_steering_millis` says when the pod is gone without.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TrafficReport<'a> {

@@ -26,26 +26,26 @@ pub(super) fn reached(traffic: &Traffic) -> String {
     format!("Service{plural} {services} {sends} connections to it; {others}")
 }
 
-/// What of the timeline holds today.
+/// On which cluster the timeline holds.
 pub(super) fn steering(traffic: &Traffic, plan: &Plan<'_>) -> String {
-    let Some(today) = &plan.unsteered else {
+    let Some(elsewhere) = &plan.unsteered else {
         return match traffic.flow.steered {
             true => String::new(),
             false => {
-                "shown as it is today: nobody steers them, so hooks and stop signals go out at once, whoever still \
-                      connects; --traffic steered shows it with the drain barrier"
+                "shown as on most clusters: nobody steers them, so hooks and stop signals go out at once, whoever still \
+                      connects; --traffic steered shows it as on Adieu, with the drain barrier"
                     .to_owned()
             }
         };
     };
-    let (then, now) = (gone_at(&plan.story), gone_at(today));
+    let (then, now) = (gone_at(&plan.story), gone_at(elsewhere));
     let gone = match then.abs_diff(now) {
         0..100 => String::new(),
         _ => format!(", and the pod is gone after {}", about(Duration::from_millis(now.unsigned_abs()))),
     };
     format!(
-        "shown as it will be, with the drain barrier of a version that steers this traffic; this one does not yet: hooks \
-         and stop signals go out at once, whoever still connects{gone}"
+        "shown as on Adieu, with the drain barrier; where nobody steers this traffic, hooks and stop signals go out at \
+         once, whoever still connects{gone}"
     )
 }
 

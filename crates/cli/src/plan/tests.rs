@@ -1,6 +1,7 @@
 //! Plans of the examples, word for word; and of manifests that are wrong, unusual, or wise to warn about.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod formats;
 mod mistakes;
 mod odd;
 mod pitfalls;

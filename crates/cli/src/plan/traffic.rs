@@ -79,7 +79,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// As it is today: nobody answers.
+    /// As on most clusters: nobody answers.
     pub(super) fn unsteered(self) -> Self {
         Self { steered: false, ..self }
     }

@@ -127,7 +127,7 @@ impl World {
             Effect::DeleteObject => self.schedule(SOON, Happening::Told(Input::ObjectDeleted)),
             Effect::CutTraffic { .. } | Effect::AwaitSettled | Effect::WatchConnections if !self.flow.steered => {
                 // What the node answers as long as nobody steers traffic.
-                self.news(SOON, TrafficNews::Failed { message: "traffic is not steered yet".to_owned() });
+                self.news(SOON, TrafficNews::Failed { message: "nobody steers traffic".to_owned() });
             }
             Effect::CutTraffic { how } => self.cut(*how),
             Effect::AwaitSettled => self.news(SETTLES, TrafficNews::Settled),

@@ -11,11 +11,11 @@ const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 /// The parts of an end, each with its name and what is said of it.
 const PHASES: [(&str, &str); 5] = [
-    ("drain", "From the first request until new connections went elsewhere."),
-    ("hooks", "From the begin of the first hook to the end of the last."),
-    ("time_to_signal", "From the first request to the first stop signal."),
-    ("exit_wait", "From the first stop signal to the last exit."),
-    ("exit_to_gone", "From the last exit until nothing was left."),
+    ("adieu_pod_termination_drain_seconds", "From the first request until new connections went elsewhere."),
+    ("adieu_pod_termination_hooks_seconds", "From the begin of the first hook to the end of the last."),
+    ("adieu_pod_termination_time_to_signal_seconds", "From the first request to the first stop signal."),
+    ("adieu_pod_termination_exit_wait_seconds", "From the first stop signal to the last exit."),
+    ("adieu_pod_termination_exit_to_gone_seconds", "From the last exit until nothing was left."),
 ];
 
 /// Counters that live as long as the node's agent.
@@ -101,8 +101,8 @@ impl TerminationMetrics {
         for ((verdict, cause), count) in &counts.ends {
             let _ = writeln!(out, "{name}{{verdict=\"{verdict}\",cause=\"{cause}\"}} {count}");
         }
-        for (histogram, (phase, said)) in counts.phases.iter().zip(PHASES) {
-            histogram.write(&format!("adieu_pod_termination_{phase}_seconds"), said, &mut out);
+        for (histogram, (name, said)) in counts.phases.iter().zip(PHASES) {
+            histogram.write(name, said, &mut out);
         }
         let said = "From the first request until the pod was gone.";
         counts.whole.write("adieu_pod_termination_duration_seconds", said, &mut out);

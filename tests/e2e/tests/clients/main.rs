@@ -10,6 +10,7 @@ mod images;
 mod jobs;
 mod kubectl;
 mod nested;
+mod package;
 mod panics;
 mod proxy;
 mod python;

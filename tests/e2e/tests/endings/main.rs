@@ -14,3 +14,4 @@ mod stuck;
 mod survival;
 mod termination;
 mod termination_message;
+mod upgrade;

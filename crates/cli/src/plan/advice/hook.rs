@@ -167,7 +167,7 @@ impl Advice<'_> {
         }
     }
 
-    /// Where somebody tells when traffic has moved, nobody has to guess how long that takes. Today it is a guess.
+    /// Where somebody tells when traffic has moved, nobody has to guess how long that takes.
     fn on_sleep(&mut self, about: &About<'_>, field: &str, bar: Option<&Bar>) {
         let took = spent(bar, On::PreStop);
         let Some(traffic) = self.plan.traffic.as_ref().filter(|traffic| traffic.flow.steered && !took.is_zero()) else {

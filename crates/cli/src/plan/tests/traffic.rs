@@ -1,4 +1,4 @@
-//! Pods behind Services: the barrier as the rules have it, and the truth about today.
+//! Pods behind Services: the barrier as the rules have it, and clusters without one.
 
 use super::*;
 
@@ -57,22 +57,22 @@ fn a_pod_behind_a_service_is_asked_to_exit_once_its_traffic_goes_elsewhere() {
 }
 
 #[test]
-fn plan_says_that_traffic_is_not_steered_yet() {
+fn plan_says_whether_traffic_is_steered() {
     let none = json!({});
     let joined = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = joined(text_of(&[], &deployment(&none, &none, &none)));
     assert!(text.contains("Service web sends connections to it; 2 other pods can take them over"), "{text}");
     assert!(
-        text.contains("shown as it is today: nobody steers them, so hooks and stop signals go out at once"),
+        text.contains("shown as on most clusters: nobody steers them, so hooks and stop signals go out at once"),
         "{text}"
     );
     let alone = deployment(&json!({ "replicas": 1 }), &none, &none);
     let (told, signalled) = barrier(&["--traffic", "unsteered"], &alone);
     assert_eq!((told, signalled), (Vec::new(), 0));
     assert_eq!(report_of(&[], &alone)["pods"][0]["traffic"]["steered"], false);
-    // Where the barrier is shown and takes time, today's end is told as well.
+    // Where the barrier is shown and takes time, the end without is told as well.
     let text = joined(text_of(&["--traffic", "steered"], &alone));
-    assert!(text.contains("shown as it will be, with the drain barrier"), "{text}");
+    assert!(text.contains("shown as on Adieu, with the drain barrier"), "{text}");
     assert!(text.contains("whoever still connects, and the pod is gone after 1s"), "{text}");
     let report = report_of(&["--traffic", "steered"], &alone);
     assert_eq!(report["pods"][0]["traffic"]["steered"], true);
