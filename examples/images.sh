@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # How the images of the examples are made, with the tools of scripts/setup, which sources this: from Debian's packages and the sources
 # here, without a registry. Each NAME_rootfs fills the folder that it is given.
 
@@ -26,8 +27,9 @@ example_image() {
 
 shell_rootfs() {
     need busybox-static
-    nginx_rootfs "$1"
     busybox_rootfs "$1"
+    # Later, for its users: nginx wants to know nobody.
+    nginx_rootfs "$1"
     cp examples/shell/nginx.conf "$1/etc/nginx/nginx.conf"
     cp examples/shell/wrapper.sh "$1/wrapper.sh"
 }

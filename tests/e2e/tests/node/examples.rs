@@ -256,8 +256,8 @@ async fn run_of_sidecars_and_of_hooks_shows_containers_that_leave_in_order() -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_is_interrupted_leaves_nothing_behind() -> Result<()> {
     let mut run = Run::start("sidecars")?;
-    let mut lines = BufReader::new(run.child.stdout.as_mut().context("piped")?).lines();
     let pid = run.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).context("a pid")?;
+    let mut lines = BufReader::new(run.child.stdout.as_mut().context("piped")?).lines();
     let waiting = async {
         while let Some(line) = lines.next_line().await? {
             if line.contains("apply -f") {
