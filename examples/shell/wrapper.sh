@@ -15,12 +15,17 @@ ask_to_leave() {
     [ -z "$child" ] || kill -s "${STOP_SIGNAL:-TERM}" "$child" 2>/dev/null
 }
 
+# To standard error, like nginx: lines of two streams may change places in a log.
+say() {
+    echo "wrapper: $*" >&2
+}
+
 prepare() {
-    echo "wrapper: prepared"
+    say "prepared"
 }
 
 clean_up() {
-    echo "wrapper: cleaned up after exit code $status"
+    say "cleaned up after exit code $status"
 }
 
 # Before the program starts: a signal between its start and the trap would be lost, for process 1 has no default for it.

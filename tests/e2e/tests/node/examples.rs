@@ -278,7 +278,8 @@ async fn run_that_is_interrupted_leaves_nothing_behind() -> Result<()> {
 async fn list_of_examples_names_every_folder_with_a_manifest() -> Result<()> {
     let output = Command::new(folder("run")).arg("--list").output().await?;
     ensure!(output.status.success(), "{}", text(&output));
-    let listed: Vec<String> = text(&output).lines().filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect();
+    let listed: Vec<String> =
+        text(&output).lines().filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect();
     let mut there: Vec<String> = fs::read_dir(workspace().join("examples"))?
         .flatten()
         .filter(|entry| entry.path().join("manifest.yaml").exists())

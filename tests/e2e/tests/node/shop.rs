@@ -97,7 +97,12 @@ impl Shop {
     }
 
     /// The Deployment and the Service of a manifest, both of this name, when they are ready.
-    pub async fn of_manifest(instance: &Instance, name: &'static str, manifest: &Path, replicas: usize) -> Result<Self> {
+    pub async fn of_manifest(
+        instance: &Instance,
+        name: &'static str,
+        manifest: &Path,
+        replicas: usize,
+    ) -> Result<Self> {
         let client = instance.client().await?;
         let (shared, kubectl) = (Shared::new()?, Kubectl::newest(instance)?);
         kubectl.run(&["apply", "-f", &manifest.to_string_lossy()]).await?;
