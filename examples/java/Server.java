@@ -41,18 +41,18 @@ public final class Server {
     }
 
     private static void handle(HttpExchange exchange) throws IOException {
+        String path = exchange.getRequestURI().getPath();
         synchronized (CHANGED) {
             underWay++;
         }
         try (exchange) {
-            String path = exchange.getRequestURI().getPath();
             if (path.matches("/[0-9]{1,5}")) {
                 Thread.sleep(Math.min(Long.parseLong(path.substring(1)), REQUEST_MOST_MS));
             }
             boolean isReady = !isLeaving || !path.equals("/ready");
             byte[] body = (isReady ? "ok" : "leaving").getBytes(StandardCharsets.US_ASCII);
-            // Looked at after the work: TERM may have come meanwhile.
-            if (isLeaving) {
+            // Looked at after the work: TERM may have come meanwhile. Whoever asked for the end of the connection is told of it, too.
+            if (isLeaving || "close".equalsIgnoreCase(exchange.getRequestHeaders().getFirst("Connection"))) {
                 exchange.getResponseHeaders().set("Connection", "close");
             }
             exchange.sendResponseHeaders(isReady ? 200 : 503, body.length);
@@ -62,7 +62,10 @@ public final class Server {
         } finally {
             synchronized (CHANGED) {
                 underWay--;
-                lastAnswer = System.nanoTime();
+                // A probe asks every second to the end: it is nobody who would have to hang up.
+                if (!path.equals("/ready")) {
+                    lastAnswer = System.nanoTime();
+                }
                 CHANGED.notifyAll();
             }
         }

@@ -35,8 +35,8 @@ class Handler(BaseHTTPRequestHandler):
         body = b"ok" if ready else b"leaving"
         self.send_response(200 if ready else 503)
         self.send_header("Content-Length", str(len(body)))
-        # Looked at after the work: TERM may have come meanwhile.
-        if leaving.is_set():
+        # Looked at after the work: TERM may have come meanwhile. Whoever asked for the end of the connection is told of it, too.
+        if leaving.is_set() or self.close_connection:
             self.send_header("Connection", "close")
             self.close_connection = True
         self.end_headers()
