@@ -75,7 +75,9 @@ impl Drilled {
         let load = shop.ask(self.clients).await?;
         let mut pods = shop.roll_out(REPLICAS).await?;
         for _ in 0..2 {
-            let following = shop.kubectl.follow(&["logs", "--follow", &pods[0]])?;
+            let mut following = shop.kubectl.follow(&["logs", "--follow", &pods[0]])?;
+            // It is listened to before the pod leaves.
+            following.next().await?;
             let reason = shop.delete(&pods[0]).await?;
             ensure!(reason.as_deref() == Some("LocalCut"), "{reason:?}");
             let said = following.rest().await?;
@@ -146,12 +148,13 @@ async fn shell_that_passes_the_signal_on_loses_none_and_one_that_does_not_is_for
     let mut watch = PodWatch::on(&shop.client, "naive").await?;
     shop.kubectl.run(&["apply", "-f", &folder("shell").join("naive.yaml").to_string_lossy()]).await?;
     watch.ready().await?;
-    let following = shop.kubectl.follow(&["logs", "--follow", "naive"])?;
+    let mut following = shop.kubectl.follow(&["logs", "--follow", "naive"])?;
+    let first = following.next().await?;
+    ensure!(first == "prepared", "{first}");
     let api: Api<Pod> = Api::default_namespaced(shop.client.clone());
     api.delete("naive", &DeleteParams::default()).await?;
     watch.gone(SOON).await?;
     let said = following.rest().await?;
-    ensure!(said.iter().any(|line| line == "prepared"), "{said:#?}");
     ensure!(!said.iter().any(|line| line == "cleaned up"), "{said:#?}");
     let found = records_until(&shop.kubectl, "naive", 1).await?;
     ensure!(found[0]["verdict"] == "forced" && found[0]["containers"][0]["exitCode"] == 137, "{found:#?}");
