@@ -161,13 +161,19 @@ impl Instance {
             disk,
         };
         for image in ["busybox", "nginx"] {
-            let archive = workspace().join(format!("target/images/{image}.tar"));
-            ensure!(archive.exists(), "{} is missing; run scripts/setup test", archive.display());
-            let output = instance.adieu(&["image", "load"]).arg(&archive).output().await?;
-            ensure!(output.status.success(), "image load: {}", String::from_utf8_lossy(&output.stderr));
+            instance.load_image(image).await?;
         }
         instance.up().await?;
         Ok(instance)
+    }
+
+    /// Loads one of the images that `scripts/setup` has made.
+    pub async fn load_image(&self, image: &str) -> Result<()> {
+        let archive = workspace().join(format!("target/images/{image}.tar"));
+        ensure!(archive.exists(), "{} is missing; run scripts/setup test", archive.display());
+        let output = self.adieu(&["image", "load"]).arg(&archive).output().await?;
+        ensure!(output.status.success(), "image load: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
     }
 
     /// Starts the process (again), and waits for its ready line. If somebody else has its port or, before its first start, its

@@ -97,6 +97,22 @@ fn every_example_run_as_it_says_leaves_as_it_is_written_down() {
     }
 }
 
+/// With the barrier, which is on by default where they run.
+#[test]
+fn manifest_of_every_other_example_is_planned_to_end_clean_and_the_naive_shell_to_be_forced() {
+    let planned = |path: &Path| report_of(&["-f", path.to_str().unwrap(), "--traffic", "steered"], "");
+    let folders = fs::read_dir(Path::new(ROOT).join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let manifests: Vec<PathBuf> = folders.map(|it| it.join("manifest.yaml")).filter(|path| path.exists()).collect();
+    assert_eq!(manifests.len(), 9, "{manifests:?}");
+    for path in manifests {
+        let report = planned(&path);
+        assert_eq!(report["pods"][0]["verdict"]["word"], "clean", "{}: {report:#}", path.display());
+        assert!(warnings(&report).is_empty(), "{}: {report:#}", path.display());
+    }
+    let naive = planned(&Path::new(ROOT).join("examples/shell/naive.yaml"));
+    assert_eq!(naive["pods"][0]["verdict"]["word"], "forced", "{naive:#}");
+}
+
 /// The short names of all warnings, as the source has them.
 fn codes() -> Vec<String> {
     let sources = [include_str!("advice.rs"), include_str!("advice/hook.rs"), include_str!("advice/signal.rs")];

@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod dns;
+mod examples;
 mod full_disk;
 mod hostile;
 mod inside;

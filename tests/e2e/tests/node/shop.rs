@@ -96,6 +96,21 @@ impl Shop {
         Ok(shop)
     }
 
+    /// The Deployment and the Service of a manifest, both of this name, when they are ready.
+    pub async fn of_manifest(
+        instance: &Instance,
+        name: &'static str,
+        manifest: &Path,
+        replicas: usize,
+    ) -> Result<Self> {
+        let client = instance.client().await?;
+        let (shared, kubectl) = (Shared::new()?, Kubectl::newest(instance)?);
+        kubectl.run(&["apply", "-f", &manifest.to_string_lossy()]).await?;
+        let shop = Self { client, name, shared, kubectl };
+        shop.until_ready(replicas).await?;
+        Ok(shop)
+    }
+
     pub fn name(&self) -> &str {
         self.name
     }
