@@ -18,4 +18,5 @@ mod rights;
 mod sessions;
 mod stateful_sets;
 mod streams;
+mod ui;
 mod verbs;
