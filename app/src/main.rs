@@ -76,6 +76,9 @@ fn run() -> ExitCode {
         Command::Timeline(args) => {
             ask(&args.cluster.clone(), async |cluster| cli::timeline::run(&cluster, &args, &mut io::stdout()).await)
         }
+        Command::Ui(args) => {
+            ask(&args.cluster.clone(), async |cluster| cli::ui::run(&cluster, &args, &mut io::stdout()).await)
+        }
         Command::Verb(verb) => verb_of_day(&verb),
         Command::Completion(args) => output::to_reader(|out| {
             cli::reference::completion(&args, out)?;

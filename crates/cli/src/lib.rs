@@ -13,6 +13,7 @@ pub mod reference;
 pub mod status;
 mod table;
 pub mod timeline;
+pub mod ui;
 pub mod verbs;
 pub mod why;
 
@@ -56,6 +57,8 @@ pub enum Command {
     Why(why::WhyArgs),
     /// Draw how a pod ended, or how far its end is. On any cluster
     Timeline(timeline::TimelineArgs),
+    /// Print a one-time link that opens the web timeline of an instance in a browser
+    Ui(ui::UiArgs),
     /// What people do with a cluster every day.
     #[command(flatten)]
     Verb(verbs::Verb),

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::identity::Identity;
 use crate::proxy::Peer;
 use crate::request::Address;
+use crate::ui;
 
 /// How many lines may wait for the disk.
 const QUEUE: usize = 4096;
@@ -214,8 +215,7 @@ impl Record {
     /// The event, once there is an answer; `goes_on` if its end is not.
     pub(crate) fn event(&self, id: &str, code: u16, goes_on: bool) -> Value {
         let (address, query) = Address::of(&self.uri);
-        let uri = self.uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str);
-        let uri: String = uri.chars().take(URI_MAX).collect();
+        let uri: String = ui::without_secret(&self.uri).chars().take(URI_MAX).collect();
         let mut event = json!({
             "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": id,
             "stage": if goes_on { "ResponseStarted" } else { "ResponseComplete" },

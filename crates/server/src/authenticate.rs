@@ -14,24 +14,31 @@ use crate::identity::Identity;
 use crate::query;
 use crate::state::State;
 use crate::tokens::{self, ISSUER};
+use crate::ui;
 
 /// Among the protocols of a WebSocket: the token of a browser, which can send no header of its own.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The caller: what the connection or the process put into the request's extensions, else whom the bearer token
-/// names, else nobody in particular. `Impersonate-*` headers are honoured for those who may, and never ignored.
+/// names, else whose session of the web timeline it is, else nobody in particular. `Impersonate-*` headers are honoured for those who
+/// may, and never ignored.
 pub(crate) fn authenticate(state: &State, parts: &mut Parts, record: Option<&Record>) -> Result<Identity, Status> {
     let in_protocols = token_among_protocols(&mut parts.headers);
+    let cookie = ui::take_cookie(state, &mut parts.headers);
     let identity = match parts.extensions.remove::<Identity>() {
         Some(identity) => identity,
         // A credential we cannot check is a bad one; treating its bearer as anonymous would hide that.
         None => match (parts.headers.get(header::AUTHORIZATION), in_protocols) {
-            (Some(credential), _) => bearer(state, credential).ok_or_else(Status::unauthorized)?,
+            (Some(credential), _) => {
+                let (identity, token) = bearer(state, credential).ok_or_else(Status::unauthorized)?;
+                parts.extensions.insert(ui::ByToken(token));
+                identity
+            }
             (None, Some(token)) => {
                 let named = token.and_then(|token| holder(state, &token));
                 named.filter(|_| asks_for_a_socket(&parts.headers)).ok_or_else(Status::unauthorized)?
             }
-            (None, None) => Identity::anonymous(),
+            (None, None) => ui::session(state, parts, cookie)?.unwrap_or_else(Identity::anonymous),
         },
     };
     let Some(record) = record else { return impersonate(state, identity, &parts.headers) };
@@ -43,15 +50,17 @@ pub(crate) fn authenticate(state: &State, parts: &mut Parts, record: Option<&Rec
     acts_as
 }
 
-fn bearer(state: &State, credential: &header::HeaderValue) -> Option<Identity> {
+fn bearer(state: &State, credential: &header::HeaderValue) -> Option<(Identity, String)> {
     let (scheme, token) = credential.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("bearer") {
         return None;
     }
-    holder(state, token.trim())
+    let token = token.trim();
+    Some((holder(state, token)?, token.to_owned()))
 }
 
-fn holder(state: &State, token: &str) -> Option<Identity> {
+/// Whom a token names.
+pub(crate) fn holder(state: &State, token: &str) -> Option<Identity> {
     tokens::check(state, token, &[ISSUER], state.now()).map(|(identity, _)| identity)
 }
 

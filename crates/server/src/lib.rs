@@ -71,6 +71,7 @@ mod table;
 mod termination_records;
 mod tickets;
 mod tokens;
+mod ui;
 mod update;
 mod usage;
 mod watch;

@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -32,6 +33,7 @@ use crate::inflight;
 use crate::proxy::Peer;
 use crate::request::Stopping;
 use crate::service::ApiService;
+use crate::ui::CertificateEnds;
 
 /// A client must finish its TLS handshake within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -170,7 +172,8 @@ async fn connection(
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity =
         certificate.and_then(|certificate| Some(Identity::from_certificate(certificate)?.shown_by(certificate)));
-    let good_for = certificate.and_then(|certificate| good_for(certificate, service.state.now()));
+    let ends = certificate.and_then(certificate_end);
+    let good_for = ends.map(|end| good_for(end, service.state.now()));
     let is_system = identity.as_ref().is_some_and(inflight::is_exempt);
     if !place.shown(is_system) {
         return tracing::debug!(%peer, "a connection was refused: all connections of users are busy");
@@ -180,6 +183,9 @@ async fn connection(
         // Nothing from the network arrives as an extension; this is the only place that says who the client is.
         if let Some(identity) = &identity {
             request.extensions_mut().insert(identity.clone());
+        }
+        if let Some(ends) = ends {
+            request.extensions_mut().insert(CertificateEnds(ends));
         }
         request.extensions_mut().insert(Stopping(token.clone()));
         request.extensions_mut().insert(Peer(peer.ip()));
@@ -226,11 +232,15 @@ async fn connection(
     }
 }
 
-/// For how long a client's certificate is good from `now`.
-fn good_for(certificate: &[u8], now: Timestamp) -> Option<Duration> {
+/// When a client's certificate ends.
+fn certificate_end(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let left = certificate.validity().not_after.timestamp().saturating_sub(now.as_second());
-    Some(Duration::from_secs(u64::try_from(left).unwrap_or_default()))
+    Some(Timestamp::from_second(certificate.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX))
+}
+
+/// For how long something is good that ends then.
+fn good_for(end: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_secs(u64::try_from(end.as_second().saturating_sub(now.as_second())).unwrap_or_default())
 }
 
 /// Until that time is over; for ever if nothing ends.

@@ -32,7 +32,7 @@ use crate::state::State;
 use crate::tokens;
 use crate::{
     binding, collection, create, custom, delete, discovery, encoding, get, health, inflight, list, logs_exec,
-    node_rules, patch, proxy, random, respond, reviews, scale, socket, update, usage, watch,
+    node_rules, patch, proxy, random, respond, reviews, scale, socket, ui, update, usage, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -96,6 +96,7 @@ where
     let path = request.uri().path().to_owned();
     let registry = state.kinds.now();
     let (what, began) = (what(&registry, &request), Instant::now());
+    let for_a_browser = ui::is_for_a_browser(&request);
     let (media, gzip) = (encoding::wanted(request.headers()), encoding::takes_gzip(request.headers()));
     // What our own parts do is what they are there for; who asked for it from outside is written down.
     let audit = state.audit.get().filter(|_| request.extensions().get::<Peer>().is_some());
@@ -140,6 +141,10 @@ where
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert(AUDIT_ID, id);
+    }
+    // What a pod answers through the proxy is its own.
+    if for_a_browser && ours {
+        ui::harden(headers);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     response
@@ -197,14 +202,15 @@ where
             record.allowed.store(true, Ordering::Relaxed);
         }
     };
-    let (address, query) = Address::of(&parts.uri);
+    let (address, mut query) = Address::of(&parts.uri);
     match address {
         Address::Path(path) => {
             let verb = parts.method.as_str().to_ascii_lowercase();
             authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
             allowed();
             let limit = time_limit(Verb::Get, &query)?;
-            match tokio::time::timeout(limit, not_a_resource(state, &registry, &parts, &path, &query)).await {
+            match tokio::time::timeout(limit, not_a_resource(state, &registry, &identity, &parts, &path, &query)).await
+            {
                 Ok(answer) => answer,
                 Err(_) => Err(too_late()),
             }
@@ -215,6 +221,7 @@ where
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
+            ui::limit_watch(&parts, verb, &mut query);
             let selected = selected(&registry, &address, verb, &query);
             let asked = address.attributes(verb, selected.name().unwrap_or_default());
             authorize(state, &identity, &asked)?;
@@ -401,15 +408,19 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
 async fn not_a_resource(
     state: &State,
     registry: &Arc<Registry>,
+    identity: &Identity,
     parts: &Parts,
     path: &str,
     query: &Query,
 ) -> Result<Response<Body>, Status> {
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    if first == "ui" {
+        return ui::handle(state, identity, parts, path, query);
+    }
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
     let pretty = query.flag("pretty");
-    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     match first {
         ".well-known" if path == "/.well-known/openid-configuration" => {
             Ok(respond::json(StatusCode::OK, respond::to_bytes(&tokens::discovery())))

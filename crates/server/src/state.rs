@@ -23,6 +23,7 @@ use crate::pki::Pki;
 use crate::quotas::Quotas;
 use crate::tickets::Tickets;
 use crate::tokens::TokenKey;
+use crate::ui::Sessions;
 use crate::watch_event_cache::WatchEventCache;
 
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
@@ -66,6 +67,8 @@ pub(crate) struct State {
     pub(crate) inflight: InflightLimits,
     /// Who is connected, at whichever of our addresses; known when the first of them is served.
     pub(crate) connections: OnceLock<Connections>,
+    /// Who looks at the web timeline.
+    pub(crate) ui: Sessions,
 }
 
 impl State {
@@ -93,6 +96,7 @@ impl State {
             worked: Arc::default(),
             inflight: InflightLimits::default(),
             connections: OnceLock::new(),
+            ui: Sessions::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! An [`Instance`] is the shipped binary on a folder of its own; it can be killed at any moment and started again.
 //! [`Kubectl`] is somebody else's program. Nothing here reaches into the product.
 
+pub mod browser;
 pub mod caller;
 pub mod cluster;
 pub mod complaints;

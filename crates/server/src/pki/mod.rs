@@ -211,6 +211,13 @@ impl Pki {
         Ok(Arc::new(config))
     }
 
+    /// The SHA-256 of the certificate that connections are shown, as browsers write it; none if it cannot be read.
+    pub fn fingerprint(&self) -> Option<String> {
+        let shown = self.shown.certificate()?;
+        let digest = ring::digest::digest(&ring::digest::SHA256, &shown);
+        Some(digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":"))
+    }
+
     /// A client certificate of `user` in `group`, signed by our CA: certificate and key, PEM. It is not kept.
     pub fn client_certificate(&self, user: &str, group: Option<&str>) -> Result<(String, String), PkiError> {
         let params = leaf(user, group, ExtendedKeyUsagePurpose::ClientAuth, today());

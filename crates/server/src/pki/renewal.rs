@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -23,6 +23,11 @@ pub(super) struct Shown(RwLock<Arc<CertifiedKey>>);
 impl Shown {
     pub(super) fn new(server: &Pair, provider: &CryptoProvider) -> Result<Self, PkiError> {
         Ok(Self(RwLock::new(certified(server, provider)?)))
+    }
+
+    pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        let shown = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        shown.end_entity_cert().ok().map(|certificate| certificate.clone().into_owned())
     }
 
     fn replace(&self, server: &Pair) -> Result<(), PkiError> {

@@ -131,6 +131,7 @@ fn bindings() -> Vec<(&'static str, Value)> {
         ("system:discovery", groups(&["system:authenticated"])),
         ("system:public-info-viewer", groups(&["system:authenticated", "system:unauthenticated"])),
         ("system:service-account-issuer-discovery", groups(&["system:serviceaccounts"])),
+        ("system:web-timeline", groups(&["system:authenticated", "system:unauthenticated"])),
         ("system:monitoring", groups(&["system:monitoring"])),
         ("system:kube-scheduler", user("system:kube-scheduler")),
         ("system:kube-controller-manager", user("system:kube-controller-manager")),
@@ -276,6 +277,15 @@ fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
         ),
         ("system:discovery", vec![paths(&[&known_paths[..], &health, &public].concat())], None),
         ("system:public-info-viewer", vec![paths(&[&health[..], &public].concat())], None),
+        // Its files, which say nothing of the cluster. A link, and with it a session, needs `post` on `/ui/links` besides.
+        (
+            "system:web-timeline",
+            vec![
+                json!({ "verbs": ["get", "head"], "nonResourceURLs": ["/ui", "/ui/*"] }),
+                json!({ "verbs": ["post"], "nonResourceURLs": ["/ui/end"] }),
+            ],
+            None,
+        ),
         (
             "system:service-account-issuer-discovery",
             vec![paths(&["/.well-known/openid-configuration", "/openid/v1/jwks"])],

@@ -28,5 +28,6 @@ mod streams;
 mod surface;
 mod termination_records;
 mod transport;
+mod ui;
 mod upstream;
 mod watches;

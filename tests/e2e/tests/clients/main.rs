@@ -19,4 +19,5 @@ mod rights;
 mod sessions;
 mod stateful_sets;
 mod streams;
+mod ui;
 mod verbs;
