@@ -35,6 +35,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use cli::cluster::{Cluster, ClusterArgs, Environment};
 use cli::demo::{DemoArgs, Surroundings};
+use cli::drill::DrillArgs;
 use cli::plan::{Misuse, Outcome, Paint, PlanArgs};
 use cli::verbs::{self, Build, Verb};
 use cli::{Cli, Command, Screen};
@@ -76,6 +77,7 @@ fn run() -> ExitCode {
         Command::Timeline(args) => {
             ask(&args.cluster.clone(), async |cluster| cli::timeline::run(&cluster, &args, &mut io::stdout()).await)
         }
+        Command::Drill(args) => drill(&args),
         Command::Verb(verb) => verb_of_day(&verb),
         Command::Completion(args) => output::to_reader(|out| {
             cli::reference::completion(&args, out)?;
@@ -127,6 +129,19 @@ fn demo(args: &DemoArgs) -> Result<ExitCode> {
     let program = env::current_exe().context("cannot find this program")?;
     let surroundings = Surroundings { program: &program, screen: Screen::of(&io::stdout()), now: Timestamp::now };
     cli::demo::run(args, surroundings, io::stdout())
+}
+
+fn drill(args: &DrillArgs) -> Result<ExitCode> {
+    let environment = Environment { kubeconfig: env::var_os("KUBECONFIG"), home: env::home_dir() };
+    let program = env::current_exe().context("cannot find this program")?;
+    let surroundings = cli::drill::Surroundings {
+        environment: &environment,
+        program: &program,
+        is_root: instance::require_root().is_ok(),
+        screen: Screen::of_stderr(),
+        now: Timestamp::now,
+    };
+    output::to_reader(|out| cli::drill::run(args, surroundings, out))
 }
 
 fn plan(args: &PlanArgs) -> Result<ExitCode> {

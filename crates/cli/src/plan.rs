@@ -14,6 +14,7 @@ mod draw;
 mod duration_text;
 mod ender;
 mod image;
+mod live;
 mod located;
 mod manifest;
 mod mistakes;
@@ -55,7 +56,7 @@ pub use paint::Paint;
 pub use traffic::TrafficOption;
 
 /// `adieu plan`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct PlanArgs {
     /// A manifest, YAML or JSON, a folder of them, or - for standard input; may be given several times
     #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "stray")]
@@ -92,9 +93,10 @@ pub struct PlanArgs {
 }
 
 /// How a plan is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum PlanOutput {
     /// For people.
+    #[default]
     Text,
     /// For programs.
     Json,
@@ -195,6 +197,36 @@ pub(crate) fn manifest_values(files: &[PathBuf], stdin: &mut dyn Read) -> Result
     let sources = documents::sources(files, stdin, &mut mistakes);
     let documents = sources.iter().flat_map(|source| documents::documents(source, &mut mistakes)).collect::<Vec<_>>();
     if mistakes.is_empty() { Ok(documents.iter().map(Located::value).collect()) } else { Err(mistakes.sorted().into()) }
+}
+
+/// What is to be said of the manifest of a pod that runs somewhere; nothing of one that cannot be read here.
+pub(crate) fn advice_on(pod: &serde_json::Value) -> Vec<PodAdvice> {
+    let mut mistakes = Mistakes::default();
+    let text = live::manifest(pod).to_string();
+    let manifests = manifest::read(&[documents::Source { name: "the pod".to_owned(), text }], &mut mistakes);
+    let plans = manifests.pods.iter().filter_map(|pod| plan(&PlanArgs::default(), pod, &manifests).ok());
+    let warnings = plans.flat_map(|plan| plan.warnings);
+    warnings
+        .map(|Warning { code, container, finding, reason, remedy, .. }| PodAdvice {
+            code,
+            container,
+            finding: format!("{finding}; {reason}"),
+            remedy,
+        })
+        .collect()
+}
+
+/// Advice on a pod, for other commands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PodAdvice {
+    /// The short name.
+    pub code: &'static str,
+    /// Which container it is about.
+    pub container: Option<String>,
+    /// What was found, and why it matters.
+    pub finding: String,
+    /// What to do.
+    pub remedy: String,
 }
 
 /// Whether everybody is there of whom the command line speaks.

@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod dns;
+mod drill;
 mod full_disk;
 mod hostile;
 mod inside;
