@@ -145,8 +145,19 @@ fn drill(args: &DrillArgs) -> Result<ExitCode> {
 }
 
 fn plan(args: &PlanArgs) -> Result<ExitCode> {
-    let colours = wants_colours(&io::stdout());
-    match cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), Paint { colours }) {
+    let paint = Paint { colours: wants_colours(&io::stdout()) };
+    let outcome = match cli::plan::object_of(args) {
+        None => cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), paint),
+        Some(name) => {
+            let environment = Environment { kubeconfig: env::var_os("KUBECONFIG"), home: env::home_dir() };
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.context("cannot start the async runtime")?.block_on(async {
+                let cluster = args.cluster.connect(&environment).await?;
+                cli::plan::run_live(args, &cluster, &name, &mut io::stdout().lock(), paint).await
+            })
+        }
+    };
+    match outcome {
         Ok(Outcome::Planned) => Ok(ExitCode::SUCCESS),
         Ok(Outcome::Refused) => Ok(ExitCode::from(3)),
         // As of any other mistake in the command line.

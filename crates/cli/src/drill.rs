@@ -327,7 +327,10 @@ fn eprint(text: &str) {
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is not a number of pods, at least 1"))
+    text.parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("{text:?} is not a number of pods, at least 1"))
 }
 
 fn limit(text: &str) -> Result<Duration, String> {

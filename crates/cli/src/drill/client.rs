@@ -90,7 +90,9 @@ impl ClientArgs {
 pub(crate) async fn run(args: &ClientArgs, told_to_stop: impl Future<Output = ()>) -> Result<()> {
     let print = |counts: &Counts| {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", serde_json::to_string(counts)?).and_then(|()| out.flush()).context("nobody reads the counts")
+        writeln!(out, "{}", serde_json::to_string(counts)?)
+            .and_then(|()| out.flush())
+            .context("nobody reads the counts")
     };
     load::run(args.plan(), told_to_stop, print).await?;
     tokio::time::sleep(LAST_WORDS).await;

@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::client::ClientArgs;
-use super::{DrillArgs, Surroundings};
 use super::source::Heard;
+use super::{DrillArgs, Surroundings};
 use crate::cluster::{Cluster, LocalInstance};
 use crate::demo::image;
 use crate::load::Counts;
@@ -127,7 +127,10 @@ impl ClientPod {
             if state["running"].is_object() {
                 return Ok(());
             }
-            ensure!(!state["terminated"].is_object(), "the client pod ended at once; is its image one of this program?");
+            ensure!(
+                !state["terminated"].is_object(),
+                "the client pod ended at once; is its image one of this program?"
+            );
             if STUCK.contains(&reason) {
                 bail!("the client pod does not start: {reason}: {message}");
             }
@@ -319,9 +322,15 @@ mod tests {
         let spec = typed.spec.unwrap();
         assert_eq!(spec.active_deadline_seconds, Some(60));
         let of_pod = spec.security_context.unwrap();
-        assert_eq!((of_pod.run_as_non_root, of_pod.seccomp_profile.unwrap().type_.as_str()), (Some(true), "RuntimeDefault"));
+        assert_eq!(
+            (of_pod.run_as_non_root, of_pod.seccomp_profile.unwrap().type_.as_str()),
+            (Some(true), "RuntimeDefault")
+        );
         let own = spec.containers[0].security_context.clone().unwrap();
-        assert_eq!((own.allow_privilege_escalation, own.capabilities.unwrap().drop), (Some(false), Some(vec!["ALL".to_owned()])));
+        assert_eq!(
+            (own.allow_privilege_escalation, own.capabilities.unwrap().drop),
+            (Some(false), Some(vec!["ALL".to_owned()]))
+        );
         assert_eq!(spec.containers[0].command.as_ref().unwrap()[1..3], ["demo-app", "drill"]);
     }
 }

@@ -110,7 +110,9 @@ impl<W: Write> Course<'_, W> {
         let shown = self.target.shown();
         let mut pods: Vec<Pod> = match self.target.resource.kind.as_str() {
             // With it come its siblings, which stay.
-            "Pod" => all.iter().filter(|pod| pod.metadata.name.as_deref() == Some(&self.target.name)).copied().collect(),
+            "Pod" => {
+                all.iter().filter(|pod| pod.metadata.name.as_deref() == Some(&self.target.name)).copied().collect()
+            }
             _ => all.clone(),
         }
         .into_iter()
@@ -119,8 +121,10 @@ impl<W: Write> Course<'_, W> {
         ensure!(!pods.is_empty(), "{shown} has no pods that could leave");
         if let Some(pod) = all.iter().find(|pod| !pods::is_ready(pod)) {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
-            bail!("{name} is not ready, so it could not be told what the drill did; see why: adieu why pod/{name} -n {}",
-                self.cluster.namespace);
+            bail!(
+                "{name} is not ready, so it could not be told what the drill did; see why: adieu why pod/{name} -n {}",
+                self.cluster.namespace
+            );
         }
         if let Some(most) = self.args.pods {
             pods.truncate(most);

@@ -78,8 +78,11 @@ fn unfinished(finding: String, seen: &Observations) -> Finding {
         advice.push(format!("see what holds it up: adieu why pod/{} -n {}", pod.name(), seen.namespace));
     }
     match seen.way {
-        Way::Restart => advice
-            .push(format!("the rollout goes on: adieu rollout status {} -n {}", short(&seen.workload), seen.namespace)),
+        Way::Restart => advice.push(format!(
+            "the rollout goes on: adieu rollout status {} -n {}",
+            short(&seen.workload),
+            seen.namespace
+        )),
         Way::Kill => advice.push(format!("see how the others are: adieu get pods -n {}", seen.namespace)),
     }
     advice.push("give it more time with --timeout".to_owned());
@@ -120,9 +123,11 @@ fn lost_requests(seen: &Observations, load: &LoadSeen) -> Option<Finding> {
             true => "new connections came to a pod that takes none any more: see that its annotation \
                      adieu.dev/drain-barrier is not off, and the evidence in `kubectl get tr -o wide`"
                 .to_owned(),
-            false => "new connections came to a pod that had closed its listener: keep accepting for some seconds after \
+            false => {
+                "new connections came to a pod that had closed its listener: keep accepting for some seconds after \
                       the stop signal (lifecycle.preStop.sleep), longer than endpoints take to get around"
-                .to_owned(),
+                    .to_owned()
+            }
         });
     }
     if lost_by(counts, ConnectionKind::Kept, Loss::Reset) > 0 {
@@ -203,11 +208,7 @@ fn of_pod(seen: &PodSeen) -> Vec<Finding> {
                 vec!["see whether its node was restarted or out of reach".to_owned(), timeline(seen)],
             );
         }
-        PodVerdict::Clean
-        | PodVerdict::Exited
-        | PodVerdict::Unknown
-        | PodVerdict::Leaving
-        | PodVerdict::Untouched => {}
+        PodVerdict::Clean | PodVerdict::Exited | PodVerdict::Unknown | PodVerdict::Leaving | PodVerdict::Untouched => {}
     }
     let late = ends::late_connections(seen);
     if late > 0 {
@@ -271,9 +272,7 @@ fn killed_container(seen: &PodSeen, container: &str, after: Option<i64>) -> (Str
 }
 
 fn written<'a>(seen: &'a PodSeen, container: &str, codes: &[&str]) -> Option<&'a PodAdvice> {
-    seen.written
-        .iter()
-        .find(|written| codes.contains(&written.code) && written.container.as_deref() == Some(container))
+    seen.written.iter().find(|written| codes.contains(&written.code) && written.container.as_deref() == Some(container))
 }
 
 fn steps<'a>(seen: &'a PodSeen, kind: &'a str) -> impl Iterator<Item = &'a api::termination::TerminationStep> {

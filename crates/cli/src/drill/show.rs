@@ -23,13 +23,8 @@ pub(super) fn text(report: &Report) -> String {
     text.push_str(&pods_text(report));
     for (name, spread) in [("stop signal", report.to_stop_signal), ("gone", report.to_gone)] {
         if let Some(Spread { p50_ms, max_ms, pods }) = spread {
-            let _ = writeln!(
-                text,
-                "delete to {name}: p50 {}, max {} (of {})",
-                ms(p50_ms),
-                ms(max_ms),
-                count(pods, "pod")
-            );
+            let _ =
+                writeln!(text, "delete to {name}: p50 {}, max {} (of {})", ms(p50_ms), ms(max_ms), count(pods, "pod"));
         }
     }
     for (name, said) in [("note", &report.notes), ("unknown", &report.unknown)] {
@@ -50,10 +45,8 @@ pub(super) fn text(report: &Report) -> String {
 fn requests_text(requests: &Requests) -> String {
     let Requests { from, to, rate_per_second, .. } = requests;
     let mut text = format!("{rate_per_second} requests a second {from} to {to}\n");
-    let shown: Vec<Loss> = Loss::ALL
-        .into_iter()
-        .filter(|loss| *loss != Loss::Other || requests.lost_by(*loss) > 0)
-        .collect();
+    let shown: Vec<Loss> =
+        Loss::ALL.into_iter().filter(|loss| *loss != Loss::Other || requests.lost_by(*loss) > 0).collect();
     let mut head = vec!["connections".to_owned(), "answered".to_owned()];
     head.extend(shown.iter().map(|loss| loss.text().to_owned()));
     head.push("closed idle".to_owned());

@@ -174,7 +174,8 @@ pub(super) fn of_service(service: &Value, args: &DrillArgs, nodes: &[IpAddr], is
     let balancers = service["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
     let balancers = balancers.filter_map(|ingress| ingress["ip"].as_str()?.parse().ok());
     let mut outside: Vec<SocketAddr> = balancers.map(|address: IpAddr| SocketAddr::new(address, number)).collect();
-    if let Some(node_port) = port["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
+    if let Some(node_port) =
+        port["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
     {
         outside.extend(nodes.iter().map(|node| SocketAddr::new(*node, node_port)));
     }
@@ -202,7 +203,11 @@ fn port<'a>(service: &'a Value, wanted: Option<&str>) -> Result<&'a Value> {
     let shown = || ports.iter().map(|port| told(port)).collect::<Vec<_>>().join(", ");
     if let Some(wanted) = wanted {
         let is_wanted = |port: &&&Value| port["name"] == wanted || port["port"].to_string() == wanted;
-        return ports.iter().find(is_wanted).copied().with_context(|| format!("it has no port {wanted}, only {}", shown()));
+        return ports
+            .iter()
+            .find(is_wanted)
+            .copied()
+            .with_context(|| format!("it has no port {wanted}, only {}", shown()));
     }
     let is_http = |port: &&&Value| port["name"] == "http" || port["port"] == 80;
     let best = ports.iter().find(is_http).or(ports.first());
@@ -284,7 +289,8 @@ mod tests {
         assert_eq!(goal.outside, ["127.0.0.1:8080".parse().unwrap()]);
         assert_eq!((goal.host.as_str(), goal.path.as_str()), ("127.0.0.1:8080", "/x?y=1"));
         assert_eq!(of_url("http://[::1]").await.unwrap().outside, ["[::1]:80".parse().unwrap()]);
-        for (url, word) in [("https://a", "TLS"), ("a:80", "http://HOST"), ("/x", "http://HOST"), ("http://", "--url")] {
+        for (url, word) in [("https://a", "TLS"), ("a:80", "http://HOST"), ("/x", "http://HOST"), ("http://", "--url")]
+        {
             let refused = format!("{:#}", of_url(url).await.unwrap_err());
             assert!(refused.contains(word), "{url}: {refused}");
         }

@@ -43,11 +43,7 @@ fn killed_at(after: i64) -> Vec<TerminationStep> {
 }
 
 fn warning(message: &str) -> Vec<TerminationStep> {
-    vec![TerminationStep {
-        type_: step::WARNING.to_owned(),
-        message: message.to_owned(),
-        ..TerminationStep::default()
-    }]
+    vec![TerminationStep { type_: step::WARNING.to_owned(), message: message.to_owned(), ..TerminationStep::default() }]
 }
 
 fn counts(lost: &[(ConnectionKind, Loss, u64)]) -> Counts {
@@ -158,7 +154,8 @@ fn pods_that_ignore_their_stop_signal_are_forced_and_told_together_with_the_cure
     let report = of(&seen(vec![shell("web-a"), shell("web-b"), recorded("web-c", "clean", 5, vec![])]));
     assert_eq!((report.result, report.forced_kills, codes(&report)), (DrillResult::Failed, 2, vec!["forced"]));
     let said = report.findings[0].sentence();
-    let begin = "web-a, web-b: app ignored SIGTERM and was killed after 30 s: sh (process 1 of container app) has no handler";
+    let begin =
+        "web-a, web-b: app ignored SIGTERM and was killed after 30 s: sh (process 1 of container app) has no handler";
     assert!(said.starts_with(begin), "{said}");
     assert!(report.findings[0].advice.iter().any(|advice| advice.contains("trap 'exit' TERM")), "{report:?}");
 }
@@ -219,7 +216,10 @@ fn end_on_a_cluster_without_records_is_judged_by_exit_codes() {
     use PodVerdict::{Exited, Forced, Leaving, Unknown, Untouched};
     assert_eq!(verdicts, [Forced, Exited, Exited, Unknown, Leaving, Untouched]);
     assert_eq!(codes(&report), ["forced", "oom-killed"]);
-    assert_eq!((report.pods[0].ended.as_str(), report.pods[1].ended.as_str()), ("app 137 (SIGKILL)", "app 143 (SIGTERM)"));
+    assert_eq!(
+        (report.pods[0].ended.as_str(), report.pods[1].ended.as_str()),
+        ("app 137 (SIGKILL)", "app 143 (SIGTERM)")
+    );
     assert!(report.notes.iter().any(|note| note.starts_with("web-b: app died of SIGTERM")), "{:?}", report.notes);
     assert!(report.to_stop_signal.is_none());
 }
@@ -253,7 +253,10 @@ fn junit_has_a_case_for_the_requests_and_for_each_pod_and_is_sound_xml() {
     let report = losing(&[(ConnectionKind::New, Loss::Refused, 2)], bad);
     let xml = junit::xml(&report);
     assert!(xml.contains("tests=\"5\" failures=\"2\" errors=\"0\" skipped=\"0\""), "{xml}");
-    assert!(xml.contains("<testcase classname=\"deployment.apps/web\" name=\"web-b leaves well\" time=\"30.012\">"), "{xml}");
+    assert!(
+        xml.contains("<testcase classname=\"deployment.apps/web\" name=\"web-b leaves well\" time=\"30.012\">"),
+        "{xml}"
+    );
     assert!(xml.contains("<failure message=\"2 of 1002 requests were lost: 2 refused;"), "{xml}");
     // Every element that begins ends.
     let (begun, ended) = (xml.matches("<testcase ").count(), xml.matches("</testcase>").count());
