@@ -202,7 +202,7 @@ fn port<'a>(service: &'a Value, wanted: Option<&str>) -> Result<&'a Value> {
     };
     let shown = || ports.iter().map(|port| told(port)).collect::<Vec<_>>().join(", ");
     if let Some(wanted) = wanted {
-        let is_wanted = |port: &&&Value| port["name"] == wanted || port["port"].to_string() == wanted;
+        let is_wanted = |port: &&&Value| port["name"] == wanted || port["port"].as_u64() == wanted.parse().ok();
         return ports
             .iter()
             .find(is_wanted)

@@ -29,7 +29,7 @@ impl Located {
             Value::Object(map) => {
                 Shape::Map(map.iter().map(|(key, value)| (0, key.clone(), Self::nowhere(value))).collect())
             }
-            scalar => Shape::Scalar(scalar.clone()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Shape::Scalar(value.clone()),
         };
         Self { line: 0, shape }
     }
