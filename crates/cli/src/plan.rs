@@ -63,7 +63,7 @@ pub struct PlanArgs {
     #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "stray")]
     pub files: Vec<PathBuf>,
     /// What a cluster has instead: deploy/NAME, sts/NAME, ds/NAME, job/NAME, pod/NAME
-    #[arg(value_name = "WHAT", conflicts_with = "files")]
+    #[arg(value_name = "WHAT")]
     pub stray: Option<PathBuf>,
     /// Which cluster.
     #[command(flatten)]
@@ -155,7 +155,7 @@ pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Pa
 
 /// The object of a cluster that is meant, if it is one: `deploy/web`.
 pub fn object_of(args: &PlanArgs) -> Option<ObjectName> {
-    let stray = args.stray.as_ref().filter(|stray| !stray.exists())?;
+    let stray = args.stray.as_ref().filter(|stray| args.files.is_empty() && !stray.exists())?;
     live::object_name(stray.to_str()?)
 }
 
