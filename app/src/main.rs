@@ -35,6 +35,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use cli::cluster::{Cluster, ClusterArgs, Environment};
 use cli::demo::{DemoArgs, Surroundings};
+use cli::drill::DrillArgs;
 use cli::plan::{Misuse, Outcome, Paint, PlanArgs};
 use cli::verbs::{self, Build, Verb};
 use cli::{Cli, Command, Screen};
@@ -79,6 +80,7 @@ fn run() -> ExitCode {
         Command::Ui(args) => {
             ask(&args.cluster.clone(), async |cluster| cli::ui::run(&cluster, &args, &mut io::stdout()).await)
         }
+        Command::Drill(args) => drill(&args),
         Command::Verb(verb) => verb_of_day(&verb),
         Command::Completion(args) => output::to_reader(|out| {
             cli::reference::completion(&args, out)?;
@@ -132,9 +134,33 @@ fn demo(args: &DemoArgs) -> Result<ExitCode> {
     cli::demo::run(args, surroundings, io::stdout())
 }
 
+fn drill(args: &DrillArgs) -> Result<ExitCode> {
+    let environment = Environment { kubeconfig: env::var_os("KUBECONFIG"), home: env::home_dir() };
+    let program = env::current_exe().context("cannot find this program")?;
+    let surroundings = cli::drill::Surroundings {
+        environment: &environment,
+        program: &program,
+        is_root: instance::require_root().is_ok(),
+        screen: Screen::of_stderr(),
+        now: Timestamp::now,
+    };
+    output::to_reader(|out| cli::drill::run(args, surroundings, out))
+}
+
 fn plan(args: &PlanArgs) -> Result<ExitCode> {
-    let colours = wants_colours(&io::stdout());
-    match cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), Paint { colours }) {
+    let paint = Paint { colours: wants_colours(&io::stdout()) };
+    let outcome = match cli::plan::object_of(args) {
+        None => cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), paint),
+        Some(name) => {
+            let environment = Environment { kubeconfig: env::var_os("KUBECONFIG"), home: env::home_dir() };
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.context("cannot start the async runtime")?.block_on(async {
+                let cluster = args.cluster.connect(&environment).await?;
+                cli::plan::run_live(args, &cluster, &name, &mut io::stdout().lock(), paint).await
+            })
+        }
+    };
+    match outcome {
         Ok(Outcome::Planned) => Ok(ExitCode::SUCCESS),
         Ok(Outcome::Refused) => Ok(ExitCode::from(3)),
         // As of any other mistake in the command line.

@@ -67,6 +67,36 @@ impl fmt::Debug for Cluster {
     }
 }
 
+/// An instance of this machine, in whose folder this user may look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocalInstance {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its node, if it has one.
+    pub node: Option<String>,
+}
+
+impl LocalInstance {
+    /// The instance that a cluster is, if it is one of this machine: its own kubeconfig leads to the same API.
+    pub fn of(cluster: &Cluster, args: &ClusterArgs) -> Option<Self> {
+        let beside = Path::new(&cluster.kubeconfig).parent().map(Path::to_owned);
+        let folders = [args.data_dir.clone(), beside, Some(PathBuf::from(DATA_DIR))];
+        folders.into_iter().flatten().find_map(|dir| Self::at(&dir, &cluster.server))
+    }
+
+    fn at(dir: &Path, server: &str) -> Option<Self> {
+        let own = Kubeconfig::read_from(dir.join(ADMIN_KUBECONFIG)).ok()?;
+        let mut servers = own.clusters.into_iter().filter_map(|own| own.cluster?.server);
+        if !dir.join("instance").exists() || !servers.any(|own| own.trim_end_matches('/') == server) {
+            return None;
+        }
+        let config = std::fs::read(dir.join("config.json")).ok();
+        let config: Option<serde_json::Value> = config.and_then(|text| serde_json::from_slice(&text).ok());
+        let node = config.and_then(|config| config["nodeName"].as_str().map(str::to_owned));
+        Some(Self { dir: dir.to_owned(), node })
+    }
+}
+
 impl ClusterArgs {
     /// A client for that cluster. Nothing is sent yet: whether anybody answers shows at the first request.
     pub async fn connect(&self, environment: &Environment) -> Result<Cluster> {
@@ -318,6 +348,20 @@ mod tests {
         assert_eq!(merged.current_context.as_deref(), Some("one"), "the first word stands");
         let refused = files(&["absent"]).read().expect_err("none is there").to_string();
         assert!(refused.contains("is not there"), "{refused}");
+    }
+
+    #[test]
+    fn instance_of_this_machine_is_known_by_the_server_of_its_own_kubeconfig() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let text = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:7443/'}}]\n";
+        std::fs::write(dir.path().join(ADMIN_KUBECONFIG), text).expect("a file");
+        let at = |server: &str| LocalInstance::at(dir.path(), server);
+        assert_eq!(at("https://127.0.0.1:7443"), None, "a kubeconfig of that name alone is no instance");
+        std::fs::write(dir.path().join("instance"), "0123abcd\n").expect("a file");
+        assert_eq!(at("https://127.0.0.1:7443").expect("an instance").node, None);
+        std::fs::write(dir.path().join("config.json"), r#"{ "nodeName": "n1" }"#).expect("a file");
+        assert_eq!(at("https://127.0.0.1:7443").expect("an instance").node.as_deref(), Some("n1"));
+        assert_eq!(at("https://prod.example.com:6443"), None);
     }
 
     #[tokio::test]

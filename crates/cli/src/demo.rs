@@ -2,14 +2,13 @@
 //! well, puts it under load, replaces, deletes and crashes things, and counts the requests that were lost.
 //!
 //! Needs nothing but this program and root. Everything it makes is gone afterwards, however it ends ([`platform`]). The story is
-//! told by `steps`; `app` and `load` run in its pods.
+//! told by `steps`; `app` and `crate::load` run in its pods.
 
 pub mod app;
-mod image;
-mod load;
+pub(crate) mod image;
 mod manifests;
 mod platform;
-mod screen;
+pub(crate) mod screen;
 mod steps;
 mod timeline;
 
@@ -24,15 +23,16 @@ use clap::Args;
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::load::Counts;
 use crate::progress;
 use platform::Platform;
 use screen::Screen;
 use steps::{Outcome, Steps};
 
 /// How often the line that moves is drawn.
-const DRAWN_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const DRAWN_EVERY: Duration = Duration::from_millis(100);
 /// What shells answer of a program that a signal ended: this and the signal's number.
-const SIGNALLED: u8 = 128;
+pub(crate) const SIGNALLED: u8 = 128;
 
 /// `adieu demo`.
 #[derive(Args, Clone, Debug)]
@@ -74,7 +74,11 @@ async fn show(args: &DemoArgs, surroundings: Surroundings<'_>, out: impl Write) 
     let mut platform = Platform::new(surroundings.program, &args.dir)?;
     let counts = platform.root().join("counts");
     fs::create_dir(&counts)?;
-    let screen = Screen::new(surroundings.screen, counts.clone(), out);
+    let counted = {
+        let counts = counts.clone();
+        move || Counts::read(&counts)
+    };
+    let screen = Screen::new(surroundings.screen, counted, out);
     let place = platform.root().display().to_string();
     screen.say(format!("adieu demo: everything is in {place} and on a network of its own, and is removed at the end"));
     let ended = {
@@ -116,7 +120,7 @@ fn judge<W: Write>(screen: &Screen<W>, ended: Result<Result<Outcome>, u8>) -> (u
             for (reason, count) in &counts.lost {
                 screen.say(format!("lost: {count} ({reason})"));
             }
-            let is_good = counts.lost() == 0 && counts.answered > 0;
+            let is_good = counts.lost() == 0 && counts.answered() > 0;
             (u8::from(!is_good), Some(screen::result(&counts)))
         }
         Ok(Err(error)) => {
@@ -131,14 +135,15 @@ fn judge<W: Write>(screen: &Screen<W>, ended: Result<Result<Outcome>, u8>) -> (u
 }
 
 /// What ends a command that somebody started.
-struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     term: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    fn listen() -> std::io::Result<Self> {
+    /// Listens from here on.
+    pub(crate) fn listen() -> std::io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             term: signal(SignalKind::terminate())?,
@@ -147,7 +152,7 @@ impl Signals {
     }
 
     /// The number of the next one.
-    async fn heard(&mut self) -> u8 {
+    pub(crate) async fn heard(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => 2,
             _ = self.term.recv() => 15,

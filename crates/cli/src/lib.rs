@@ -1,11 +1,13 @@
 //! What a person types, and what they read back.
 //!
 //! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up`,
-//! `server`, `node`, `down`, `status` and `store` are `app`'s, which has the parts. `verbs` and `demo` talk to a cluster.
+//! `server`, `node`, `down`, `status` and `store` are `app`'s, which has the parts. `verbs`, `demo` and `drill` talk to a cluster.
 
 pub mod cluster;
 pub mod demo;
+pub mod drill;
 pub mod image;
+mod load;
 pub mod plan;
 pub mod pod_end;
 mod progress;
@@ -55,6 +57,8 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Tell what keeps a pod where it is, until when, and what to do: alive, Terminating or gone. On any cluster
     Why(why::WhyArgs),
+    /// Make the pods of a workload leave under real requests, count those that are lost, and tell what to fix. On any cluster
+    Drill(drill::DrillArgs),
     /// Draw how a pod ended, or how far its end is. On any cluster
     Timeline(timeline::TimelineArgs),
     /// Print a one-time link that opens the web timeline of an instance in a browser
@@ -69,7 +73,7 @@ pub enum Command {
     /// Write the man pages to a folder.
     #[command(hide = true)]
     Man(reference::ManArgs),
-    /// Serve or send the requests of `adieu demo`, in its pods.
+    /// Serve or send the requests of `adieu demo` and `adieu drill`, in their pods.
     #[command(hide = true)]
     DemoApp(demo::app::DemoAppArgs),
 }

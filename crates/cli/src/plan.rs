@@ -15,6 +15,7 @@ mod duration_text;
 mod ender;
 mod image;
 mod junit;
+mod live;
 mod located;
 mod manifest;
 mod mistakes;
@@ -41,6 +42,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use lifecycle::{ContainerName, Hook, PodSpec, Readiness, Role};
 
+use crate::cluster::{Cluster, ClusterArgs, ObjectName};
 use advice::Warning;
 use bars::Bar;
 use behaviour::Behaviour;
@@ -57,14 +59,17 @@ pub use paint::Paint;
 pub use traffic::TrafficOption;
 
 /// `adieu plan`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct PlanArgs {
     /// A manifest, YAML or JSON, a folder of them, or - for standard input; may be given several times
     #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "stray")]
     pub files: Vec<PathBuf>,
-    /// A file without its -f, to say so.
-    #[arg(hide = true)]
+    /// What a cluster has instead: deploy/NAME, sts/NAME, ds/NAME, job/NAME, pod/NAME
+    #[arg(value_name = "WHAT")]
     pub stray: Option<PathBuf>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Delete the pod so long after its start, such as 2s [default: once everything is Ready]
     #[arg(long, value_name = "TIME", value_parser = options::duration)]
     pub delete_at: Option<Duration>,
@@ -94,9 +99,10 @@ pub struct PlanArgs {
 }
 
 /// How a plan is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum PlanOutput {
     /// For people.
+    #[default]
     Text,
     /// For programs.
     Json,
@@ -147,7 +153,47 @@ pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Pa
     if let Some(stray) = &args.stray {
         return Err(Misuse(format!("files are given with -f: adieu plan -f {}", stray.display())).into());
     }
-    let manifests = match read(args, stdin) {
+    let mut mistakes = Mistakes::default();
+    let sources = documents::sources(&args.files, stdin, &mut mistakes);
+    let manifests = manifest::read(&sources, &mut mistakes);
+    present(args, manifests, mistakes, out, paint)
+}
+
+/// The object of a cluster that is meant, if it is one: `deploy/web`.
+pub fn object_of(args: &PlanArgs) -> Option<ObjectName> {
+    let stray = args.stray.as_ref().filter(|stray| args.files.is_empty() && !stray.exists())?;
+    live::object_name(stray.to_str()?)
+}
+
+/// Plans an object of a cluster as [`run`] does one of a manifest.
+pub async fn run_live(
+    args: &PlanArgs,
+    cluster: &Cluster,
+    name: &ObjectName,
+    out: &mut dyn Write,
+    paint: Paint,
+) -> Result<Outcome> {
+    let (own, mut services) = live::objects(cluster, name).await?;
+    // One that is not understood here is no reason not to plan the pods.
+    services.retain(|service| {
+        let mut mistakes = Mistakes::default();
+        manifest::of_objects(std::slice::from_ref(service), &mut mistakes);
+        mistakes.is_empty()
+    });
+    let objects: Vec<_> = std::iter::once(own).chain(services).collect();
+    let mut mistakes = Mistakes::default();
+    let manifests = manifest::of_objects(&objects, &mut mistakes);
+    present(args, manifests, mistakes, out, paint)
+}
+
+fn present(
+    args: &PlanArgs,
+    manifests: Manifests,
+    mistakes: Mistakes,
+    out: &mut dyn Write,
+    paint: Paint,
+) -> Result<Outcome> {
+    let manifests = match sound(manifests, mistakes) {
         Ok(manifests) => manifests,
         Err(mistakes) => {
             let told = match args.output {
@@ -188,10 +234,7 @@ fn write(out: &mut dyn Write, text: &str) -> Result<()> {
 }
 
 /// Everything that is to be planned, or everything that is wrong.
-fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
-    let mut mistakes = Mistakes::default();
-    let sources = documents::sources(&args.files, stdin, &mut mistakes);
-    let manifests = manifest::read(&sources, &mut mistakes);
+fn sound(manifests: Manifests, mistakes: Mistakes) -> Result<Manifests, Mistakes> {
     if !mistakes.is_empty() {
         return Err(mistakes.sorted());
     }
@@ -207,6 +250,34 @@ pub(crate) fn manifest_values(files: &[PathBuf], stdin: &mut dyn Read) -> Result
     let sources = documents::sources(files, stdin, &mut mistakes);
     let documents = sources.iter().flat_map(|source| documents::documents(source, &mut mistakes)).collect::<Vec<_>>();
     if mistakes.is_empty() { Ok(documents.iter().map(Located::value).collect()) } else { Err(mistakes.sorted().into()) }
+}
+
+/// What is to be said of the manifest of a pod that runs somewhere; nothing of one that cannot be read here.
+pub(crate) fn advice_on(pod: &serde_json::Value) -> Vec<PodAdvice> {
+    let manifests = manifest::of_objects(&[(String::new(), pod.clone())], &mut Mistakes::default());
+    let plans = manifests.pods.iter().filter_map(|pod| plan(&PlanArgs::default(), pod, &manifests).ok());
+    let warnings = plans.flat_map(|plan| plan.warnings);
+    warnings
+        .map(|Warning { code, container, finding, reason, remedy, .. }| PodAdvice {
+            code,
+            container,
+            finding: format!("{finding}; {reason}"),
+            remedy,
+        })
+        .collect()
+}
+
+/// Advice on a pod, for other commands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PodAdvice {
+    /// The short name.
+    pub code: &'static str,
+    /// Which container it is about.
+    pub container: Option<String>,
+    /// What was found, and why it matters.
+    pub finding: String,
+    /// What to do.
+    pub remedy: String,
 }
 
 /// Whether everybody is there of whom the command line speaks.

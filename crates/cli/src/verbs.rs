@@ -20,8 +20,13 @@ mod requests;
 mod resources;
 mod rollout;
 mod select;
-
 mod version;
+
+pub(crate) use get::next_line;
+pub(crate) use pods::labels_of;
+pub(crate) use requests::{Call, path_segment};
+pub(crate) use resources::{Resource, Resources};
+pub(crate) use rollout::Target as RolloutTarget;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -6,6 +6,8 @@ mod alive;
 mod ended;
 mod leaving;
 
+pub(crate) use leaving::{cure, deafness, is_deaf};
+
 use std::io::Write;
 
 use anyhow::Result;

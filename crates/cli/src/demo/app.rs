@@ -1,4 +1,5 @@
-//! `adieu demo-app`: what runs in the pods of `adieu demo`. A web server that is naive on purpose, and the clients that ask it.
+//! `adieu demo-app`: what runs in the pods of `adieu demo`, and in that of `adieu drill`. A web server that is naive on purpose, and
+//! the clients that send requests.
 //!
 //! The server knows nothing of Kubernetes: it closes its listener the moment TERM arrives, and finishes what it has begun. It
 //! has no hooks and no endpoint that tells whether it is ready. Whether requests are lost is up to the platform alone.
@@ -29,18 +30,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-use super::load;
+use crate::load::{self, LoadPlan, PIECE_BYTES, PIECE_EVERY, PIECES, SERVED_BY};
 
 /// Where the server listens.
 pub(super) const PORT: u16 = 8080;
-/// Which pod answered.
-pub(super) const SERVED_BY: &str = "x-served-by";
-/// A download is so many pieces, which come one by one.
-pub(super) const PIECES: usize = 30;
-/// How large each of them is.
-pub(super) const PIECE_BYTES: usize = 4096;
-/// How long after one the next comes.
-const PIECE_EVERY: Duration = Duration::from_millis(100);
 /// How long a client that is silent when the server leaves may stay: its next request may be on its way.
 const IDLE_MOST: Duration = Duration::from_secs(5);
 
@@ -68,6 +61,8 @@ pub enum Role {
         /// The folder in which the counts are kept.
         report: PathBuf,
     },
+    /// Sends the requests of `adieu drill` until TERM comes, and prints the counts.
+    Drill(crate::drill::client::ClientArgs),
 }
 
 /// Does what the pod is for. `pod` is its name.
@@ -77,7 +72,13 @@ pub fn run(args: &DemoAppArgs, pod: &str) -> Result<ExitCode> {
         match &args.role {
             Role::Serve { ignore_term: true } => serve(pod, std::future::pending()).await,
             Role::Serve { ignore_term: false } => serve(pod, term()?).await,
-            Role::Load { address, report } => load::run(*address, report, term()?).await,
+            Role::Load { address, report } => {
+                let tell = |counts: &load::Counts| {
+                    counts.write(report).with_context(|| format!("cannot write to {}", report.display()))
+                };
+                load::run(LoadPlan::of_demo(*address), term()?, tell).await
+            }
+            Role::Drill(args) => crate::drill::client::run(args, term()?).await,
         }
     })?;
     Ok(ExitCode::SUCCESS)

@@ -12,18 +12,18 @@ use tar::{Builder, EntryType, Header};
 /// What the image is called. Nobody serves such a name, so it can only come from here.
 pub(super) const NAME: &str = "localhost/adieu-demo:1";
 /// Where the program is in it.
-pub(super) const PROGRAM: &str = "/adieu";
+pub(crate) const PROGRAM: &str = "/adieu";
 /// Where a program says which loader it needs, if it needs one.
 const HEADERS: u64 = 4096;
 
-/// Writes the image of `program` to `archive`, as `docker save` would; answers the size of the program.
-pub(super) fn write(program: &Path, archive: &Path) -> Result<u64> {
+/// Writes the image of `program`, called `name`, to `archive`, as `docker save` would; answers the size of the program.
+pub(crate) fn write(program: &Path, name: &str, archive: &Path) -> Result<u64> {
     let mut source = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
     let mut head = Vec::new();
     Read::by_ref(&mut source).take(HEADERS).read_to_end(&mut head)?;
     ensure!(
         !needs_loader(&head),
-        "this program was not built to run on its own (it needs the C library of this machine), and the demo's pods hold \
+        "this program was not built to run on its own (it needs the C library of this machine), and its image holds \
          nothing else; build it with scripts/build"
     );
     let doing = || format!("cannot write the image to {}", archive.display());
@@ -36,7 +36,7 @@ pub(super) fn write(program: &Path, archive: &Path) -> Result<u64> {
         "config": { "Entrypoint": [PROGRAM, "demo-app"] },
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
     });
-    let manifest = json!([{ "Config": "config.json", "RepoTags": [NAME], "Layers": ["layer.tar"] }]);
+    let manifest = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
     let mut tar = Builder::new(File::create(archive).with_context(doing)?);
     for (name, document) in [("manifest.json", manifest), ("config.json", config)] {
         let text = document.to_string();
@@ -112,7 +112,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (program, archive) = (dir.path().join("program"), dir.path().join("image.tar"));
         std::fs::write(&program, b"\x7fELF and so on").unwrap();
-        assert_eq!(write(&program, &archive).unwrap(), 14);
+        assert_eq!(write(&program, NAME, &archive).unwrap(), 14);
         let mut found = std::collections::BTreeMap::new();
         for entry in tar::Archive::new(File::open(&archive).unwrap()).entries().unwrap() {
             let mut entry = entry.unwrap();
@@ -137,7 +137,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("program");
         std::fs::write(&program, b"\x7fELF.../lib64/ld-linux-x86-64.so.2").unwrap();
-        let refused = write(&program, &dir.path().join("image.tar")).unwrap_err().to_string();
+        let refused = write(&program, NAME, &dir.path().join("image.tar")).unwrap_err().to_string();
         assert!(refused.contains("scripts/build"), "{refused}");
     }
 }

@@ -112,7 +112,8 @@ impl Platform {
     pub(super) async fn load_image(&mut self) -> Result<u64> {
         let archive = self.root.join("image.tar");
         let (program, to) = (self.program.clone(), archive.clone());
-        let writing = self.writing.insert(tokio::task::spawn_blocking(move || image::write(&program, &to)));
+        let writing =
+            self.writing.insert(tokio::task::spawn_blocking(move || image::write(&program, image::NAME, &to)));
         let written = writing.await;
         self.writing = None;
         let size = written??;

@@ -1,14 +1,13 @@
-//! What a person sees of the demo while it runs: on a terminal a line that moves below those that are done, elsewhere one line per
+//! What a person sees of a demo or drill while it runs: on a terminal a line that moves below those that are done, elsewhere one line per
 //! step.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::load::Counts;
+use crate::load::Counts;
 use crate::progress;
 
 /// Where the count of requests ends in a line that has the room.
@@ -16,11 +15,11 @@ const WIDTH: usize = 120;
 /// What turns while something is under way.
 const TURNS: [char; 4] = ['-', '\\', '|', '/'];
 
-/// Shows how far the demo is. Who does not read it holds up nothing.
-pub(super) struct Screen<W> {
+/// Shows how far it is. Who does not read it holds up nothing.
+pub(crate) struct Screen<W> {
     kind: progress::Screen,
     began: Instant,
-    counts: PathBuf,
+    counts: Box<dyn Fn() -> Option<Counts>>,
     state: Mutex<State<W>>,
 }
 
@@ -32,10 +31,10 @@ struct State<W> {
 }
 
 impl<W: Write> Screen<W> {
-    /// Writes to `out`. The counts of the load are in the folder `counts`, once there are any.
-    pub(super) fn new(kind: progress::Screen, counts: PathBuf, out: W) -> Self {
+    /// Writes to `out`. `counts` tells those of the load, once there are any.
+    pub(crate) fn new(kind: progress::Screen, counts: impl Fn() -> Option<Counts> + 'static, out: W) -> Self {
         let state = Mutex::new(State { out, doing: None, turn: 0, is_drawn: false });
-        Self { kind, began: Instant::now(), counts, state }
+        Self { kind, began: Instant::now(), counts: Box::new(counts), state }
     }
 
     fn state(&self) -> MutexGuard<'_, State<W>> {
@@ -43,25 +42,25 @@ impl<W: Write> Screen<W> {
     }
 
     /// Something is under way.
-    pub(super) fn begin(&self, doing: impl Into<String>) {
+    pub(crate) fn begin(&self, doing: impl Into<String>) {
         self.state().doing = Some(doing.into());
         self.draw();
     }
 
     /// It is done, and this came of it.
-    pub(super) fn done(&self, what: impl AsRef<str>) {
+    pub(crate) fn done(&self, what: impl AsRef<str>) {
         self.state().doing = None;
         self.line('✓', what.as_ref());
     }
 
     /// It failed, or was called off.
-    pub(super) fn failed(&self, what: impl AsRef<str>) {
+    pub(crate) fn failed(&self, what: impl AsRef<str>) {
         self.state().doing = None;
         self.line('✗', what.as_ref());
     }
 
     /// Something to read that is no step.
-    pub(super) fn say(&self, text: impl AsRef<str>) {
+    pub(crate) fn say(&self, text: impl AsRef<str>) {
         let mut state = self.state();
         state.clear();
         let _ = writeln!(state.out, "{}", text.as_ref());
@@ -69,7 +68,7 @@ impl<W: Write> Screen<W> {
     }
 
     /// Moves the line that moves.
-    pub(super) fn draw(&self) {
+    pub(crate) fn draw(&self) {
         if self.kind != progress::Screen::Terminal {
             return;
         }
@@ -97,7 +96,7 @@ impl<W: Write> Screen<W> {
     }
 
     fn counted(&self) -> String {
-        Counts::read(&self.counts).map_or_else(String::new, |counts| result(&counts))
+        (self.counts)().map_or_else(String::new, |counts| result(&counts))
     }
 }
 
@@ -126,12 +125,12 @@ fn line(since: Duration, mark: char, what: &str, counted: &str, width: usize) ->
 }
 
 /// `48,211 requests, 0 lost`.
-pub(super) fn result(counts: &Counts) -> String {
+pub(crate) fn result(counts: &Counts) -> String {
     format!("{} requests, {} lost", number(counts.asked()), number(counts.lost()))
 }
 
 /// A number with a comma before each three digits.
-pub(super) fn number(number: u64) -> String {
+pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -149,7 +148,7 @@ mod tests {
 
     fn shown(kind: progress::Screen) -> String {
         let mut out = Vec::new();
-        let screen = Screen::new(kind, PathBuf::from("/nonexistent"), &mut out);
+        let screen = Screen::new(kind, || None, &mut out);
         screen.begin("rolling out");
         screen.draw();
         screen.done("rolled out");

@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::load::Counts;
 use super::manifests::{self, CLIENT, REPLICAS, STUBBORN, WEB};
 use super::platform::Platform;
 use super::screen::{Screen, number};
 use super::timeline::{self, Moment, Story};
+use crate::load::Counts;
 
 /// How long a step may take.
 const STEP: Duration = Duration::from_secs(30);
@@ -107,7 +107,7 @@ impl<W: Write> Steps<'_, W> {
         let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
         let address = SocketAddr::new(address.parse().context("the Service has no address")?, 80);
         create::<Pod>(kube, manifests::client(address, &self.counts)).await?;
-        until("the first answers", || async { Ok((self.read_counts().answered > 0).then_some(())) }).await?;
+        until("the first answers", || async { Ok((self.read_counts().answered() > 0).then_some(())) }).await?;
         let before = self.read_counts();
         sleep(CALM).await;
         let after = self.read_counts();
@@ -170,7 +170,7 @@ impl<W: Write> Steps<'_, W> {
         noted.push(self.note("Adieu is killed: kill -9"));
         self.platform.kill_9().await?;
         sleep(AWAY).await;
-        let meanwhile = self.read_counts().answered - before.answered;
+        let meanwhile = self.read_counts().answered() - before.answered();
         noted.push(self.note("Adieu is started again"));
         let since = Instant::now();
         self.platform.start().await?;

@@ -462,6 +462,7 @@ impl Advice<'_> {
         line: Option<u64>,
         said: WarningText<'_>,
     ) {
+        let line = line.filter(|line| *line > 0);
         let (finding, reason, remedy) = (said.0.to_owned(), said.1.to_owned(), said.2.to_owned());
         self.found.push(Warning { code, container, field, line, finding, reason, remedy });
     }

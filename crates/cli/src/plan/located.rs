@@ -22,6 +22,18 @@ enum Shape {
 }
 
 impl Located {
+    /// An object that is written nowhere: every line is 0.
+    pub(super) fn nowhere(value: &Value) -> Self {
+        let shape = match value {
+            Value::Array(list) => Shape::List(list.iter().map(Self::nowhere).collect()),
+            Value::Object(map) => {
+                Shape::Map(map.iter().map(|(key, value)| (0, key.clone(), Self::nowhere(value))).collect())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Shape::Scalar(value.clone()),
+        };
+        Self { line: 0, shape }
+    }
+
     /// The same without lines.
     pub(super) fn value(&self) -> Value {
         match &self.shape {

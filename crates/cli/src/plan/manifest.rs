@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::checked::{checked, joined};
 use super::documents::{self, Source};
+use super::live;
 use super::located::Located;
 use super::mistakes::{Mistakes, SourceLocation};
 use super::workload::{self, OtherObject, Template};
@@ -68,6 +69,16 @@ pub(super) fn read(sources: &[Source], mistakes: &mut Mistakes) -> Manifests {
         let documents = documents::documents(source, mistakes);
         let mut reader = Reader { file: &source.name, manifests: &mut manifests, mistakes };
         documents.iter().for_each(|document| reader.document(document, None));
+    }
+    manifests
+}
+
+/// The same of objects that a cluster has, each with what it is called there.
+pub(super) fn of_objects(objects: &[(String, Value)], mistakes: &mut Mistakes) -> Manifests {
+    let mut manifests = Manifests::default();
+    for (name, object) in objects {
+        let mut reader = Reader { file: name, manifests: &mut manifests, mistakes };
+        reader.document(&Located::nowhere(&live::manifest(object)), None);
     }
     manifests
 }

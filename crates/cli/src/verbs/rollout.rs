@@ -138,10 +138,7 @@ pub(crate) async fn run(args: &RolloutArgs, cluster: &Cluster, now: Timestamp, o
             },
             RolloutCommand::Restart { .. } => {
                 target.only(&["Deployment", "StatefulSet", "DaemonSet"], "restarted")?;
-                let annotations = json!({ RESTARTED_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() });
-                target
-                    .patch(&json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } }))
-                    .await?;
+                target.restart(now).await?;
                 writeln!(out, "{} restarted", target.shown())?;
             }
             RolloutCommand::Pause { .. } | RolloutCommand::Resume { .. } => {
@@ -179,10 +176,10 @@ async fn workloads(which: &Workloads, cluster: &Cluster) -> Result<Vec<(Resource
 }
 
 /// One workload.
-struct Target<'a> {
-    cluster: &'a Cluster,
-    resource: Resource,
-    name: String,
+pub(crate) struct Target<'a> {
+    pub cluster: &'a Cluster,
+    pub resource: Resource,
+    pub name: String,
 }
 
 impl Target<'_> {
@@ -215,8 +212,15 @@ impl Target<'_> {
         Ok(answer.value)
     }
 
+    /// Has every pod replaced.
+    pub(crate) async fn restart(&self, now: Timestamp) -> Result<()> {
+        let annotations = json!({ RESTARTED_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() });
+        self.patch(&json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } })).await?;
+        Ok(())
+    }
+
     /// Says how far it is each time that changes, until it is done.
-    async fn status(&self, watch: bool, out: &mut dyn Write) -> Result<()> {
+    pub(crate) async fn status(&self, watch: bool, out: &mut dyn Write) -> Result<()> {
         self.only(&["Deployment", "StatefulSet", "DaemonSet"], "watched")?;
         let mut said = String::new();
         loop {

@@ -240,7 +240,7 @@ fn told_by_node(progress: &TerminationProgress, pod: &Value, late: bool) -> Answ
 }
 
 /// Whether the process does not hear its stop signal.
-fn is_deaf(process: &ProcessSignals) -> bool {
+pub(crate) fn is_deaf(process: &ProcessSignals) -> bool {
     match process.disposition.as_str() {
         "Blocked" | "Ignored" => true,
         "Default" => process.pid == 1,
@@ -248,7 +248,7 @@ fn is_deaf(process: &ProcessSignals) -> bool {
     }
 }
 
-fn deafness(process: &ProcessSignals) -> String {
+pub(crate) fn deafness(process: &ProcessSignals) -> String {
     let ProcessSignals { container, name, pid, signal, disposition } = process;
     let why = match disposition.as_str() {
         "Blocked" => format!("blocks {signal}"),
@@ -260,7 +260,7 @@ fn deafness(process: &ProcessSignals) -> String {
     format!("{name} (process {pid} of container {container}) {why}")
 }
 
-fn cure(process: &ProcessSignals) -> String {
+pub(crate) fn cure(process: &ProcessSignals) -> String {
     let signal = process.signal.strip_prefix("SIG").unwrap_or(&process.signal);
     match process.disposition.as_str() {
         "Default" => format!(

@@ -4,6 +4,7 @@
 mod descriptors;
 mod dns;
 mod examples;
+mod drill;
 mod full_disk;
 mod hostile;
 mod inside;

@@ -19,6 +19,13 @@ pub struct Resolver {
 }
 
 impl Resolver {
+    /// The addresses of a host.
+    pub async fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let name: Name =
+            host.parse().map_err(|_| io::Error::other(format!("{host:?} cannot be the name of a host")))?;
+        Ok(self.clone().resolve(name).await?.into_iter().map(|at| at.ip()).collect())
+    }
+
     async fn resolve(self, name: Name) -> io::Result<Vec<SocketAddr>> {
         let at = |ip: IpAddr| SocketAddr::new(ip, 0);
         // A name of this machine alone, whatever name servers say of it.
