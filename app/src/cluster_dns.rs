@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use dns::{Dns, PodRecords, Zone};
 use node::translate::resolv_conf::CLUSTER_DOMAIN;
-use server::{Server, ServiceRange};
+use server::Server;
 use tracing::warn;
 
 use crate::config::{Config, address_to_the_world};
@@ -47,7 +47,7 @@ impl ClusterDns {
             address = server.publish_dns(listen).await;
         }
         // One that stands in for the usual address will not stay.
-        let usual = IpAddr::from(ServiceRange::default().dns());
+        let usual = IpAddr::from(config.service_range.dns());
         let told = address.filter(|address| is_routed && *address == usual).unwrap_or(listen.ip());
         Self { dns: Some(dns), addresses: vec![told] }
     }
@@ -63,7 +63,7 @@ impl ClusterDns {
 /// A node that joins a server elsewhere may not know of all pods.
 fn settings(config: &Config, listen: SocketAddr, knows_all_pods: bool) -> dns::Settings {
     let pods = (IpAddr::from(config.pod_cidr.network()), config.pod_cidr.prefix_length());
-    let services = ServiceRange::default();
+    let services = config.service_range;
     let ranges = vec![pods, (services.first().into(), services.prefix_length())];
     let of_machine = [Some(config.node_address()), address_to_the_world()].into_iter().flatten();
     let mut clients = vec![pods, (Ipv4Addr::LOCALHOST.into(), 8)];

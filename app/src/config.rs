@@ -15,6 +15,7 @@ use node::sysctls::AllowedSysctls;
 use runtime::image::ImageStore;
 use runtime::network::PodCidr;
 use serde_json::{Value, json};
+use server::ServiceRange;
 
 use crate::data_dir;
 
@@ -23,6 +24,9 @@ const DEFAULT_POD_CIDR: &str = "10.86.0.0/16";
 
 /// Where the settings of the last instance on a folder are kept.
 const REMEMBERED: &str = "config.json";
+
+/// Where the range of Services is kept if it is not the default.
+const SERVICE_RANGE: &str = "service-cidr";
 
 /// What this build calls itself where Kubernetes asks: its own version behind the API version it serves.
 pub(crate) const VERSION: &str = concat!("v1.36.4+adieu.", env!("CARGO_PKG_VERSION"));
@@ -40,6 +44,8 @@ pub(crate) struct Config {
     pub member: Option<IpAddr>,
     /// Where pods get their addresses.
     pub pod_cidr: PodCidr,
+    /// Where Services get their addresses.
+    pub service_range: ServiceRange,
     /// The node's name.
     pub node_name: String,
     /// How long pods have when the machine goes down; `None` when nobody waits for them.
@@ -80,6 +86,16 @@ impl Config {
         let kept_cidr = before.as_ref().map_or_else(|| DEFAULT_POD_CIDR.to_owned(), |b| b.pod_cidr.to_string());
         let pod_cidr = args.pod_cidr.clone().unwrap_or(kept_cidr);
         let pod_cidr = pod_cidr.parse::<PodCidr>().map_err(|error| mistakes.push(format!("--pod-cidr: {error}")));
+        let kept_range = before.as_ref().map(|b| b.service_range);
+        let service_range = service_range(args.service_cidr.as_deref(), kept_range, dir);
+        if let (Ok(services), Ok(pods)) = (&service_range, &pod_cidr)
+            && services.overlaps(pods.network(), pods.prefix_length())
+        {
+            mistakes.push(format!(
+                "--service-cidr: {services} overlaps with the range of pods, {pods}; choose another for one of them"
+            ));
+        }
+        let service_range = service_range.map_err(|error| mistakes.push(error));
         let kept_name = before.as_ref().map(|b| b.node_name.clone());
         let node_name = args.node_name.clone().or(kept_name).map_or_else(host_name, Ok);
         let node_name =
@@ -119,10 +135,10 @@ impl Config {
             parsed
         });
         let external_ips = external_ips.collect();
-        match (pod_cidr, node_name, data_dir) {
-            (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
+        match (pod_cidr, service_range, node_name, data_dir) {
+            (Ok(pod_cidr), Ok(service_range), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
                 if let Some(before) = &before {
-                    before.stays(member.is_some(), &node_name, pod_cidr)?;
+                    before.stays(member.is_some(), &node_name, pod_cidr, service_range)?;
                 }
                 let eviction = eviction.unwrap_or_default();
                 let controllers = controllers::Settings::default();
@@ -132,6 +148,7 @@ impl Config {
                     serves: true,
                     member,
                     pod_cidr,
+                    service_range,
                     node_name,
                     shutdown,
                     eviction,
@@ -149,7 +166,7 @@ impl Config {
     }
 
     /// Refuses what would leave pods of an earlier start behind.
-    fn stays(&self, member: bool, node_name: &str, pod_cidr: PodCidr) -> Result<()> {
+    fn stays(&self, member: bool, node_name: &str, pod_cidr: PodCidr, service_range: ServiceRange) -> Result<()> {
         let place = self.data_dir.display();
         if self.member.is_some() != member {
             let command = self.command();
@@ -165,6 +182,12 @@ impl Config {
                 self.pod_cidr
             );
         }
+        if self.service_range != service_range {
+            bail!(
+                "{place} was last used with --service-cidr {}, and its pods may still run; use that again, or run `adieu down` on it first",
+                self.service_range
+            );
+        }
         Ok(())
     }
 
@@ -175,7 +198,9 @@ impl Config {
 
     /// Keeps what a later `adieu down` must know if this process is gone by then.
     fn remember(&self) -> Result<()> {
-        let mut text = json!({ "podCidr": self.pod_cidr.to_string(), "nodeName": self.node_name });
+        let mut text = json!({
+            "podCidr": self.pod_cidr.to_string(), "serviceCidr": self.service_range.to_string(), "nodeName": self.node_name,
+        });
         if let Some(address) = self.member {
             text["memberAt"] = json!(address);
         }
@@ -231,6 +256,11 @@ impl Config {
             serves: false,
             member,
             pod_cidr: field("podCidr")?.parse().map_err(anyhow::Error::new).with_context(doing)?,
+            // Those who started it before this could be chosen had the default.
+            service_range: match values["serviceCidr"].as_str() {
+                Some(text) => text.parse().map_err(anyhow::Error::new).with_context(doing)?,
+                None => ServiceRange::default(),
+            },
             node_name: field("nodeName")?.to_owned(),
             shutdown: None,
             eviction: EvictionConfig::default(),
@@ -291,6 +321,37 @@ pub(crate) fn address_to_the_world() -> Option<IpAddr> {
     (!found.is_loopback() && !found.is_unspecified()).then_some(found)
 }
 
+/// The range that Services get their addresses from: as it is asked for, as an instance that may still run has it, as the store was
+/// last served with, or the default.
+pub(crate) fn service_range(
+    asked: Option<&str>,
+    running: Option<ServiceRange>,
+    dir: &Path,
+) -> Result<ServiceRange, String> {
+    match (asked, running) {
+        (Some(asked), _) => asked.parse().map_err(|error| format!("--service-cidr: {error}")),
+        (None, Some(running)) => Ok(running),
+        (None, None) => {
+            let path = dir.join(SERVICE_RANGE);
+            match std::fs::read_to_string(&path) {
+                Ok(kept) => kept.trim().parse().map_err(|error| format!("{}: {error}", path.display())),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ServiceRange::default()),
+                Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+            }
+        }
+    }
+}
+
+/// Keeps the range for later starts, with the Services that have addresses of it: both outlive `adieu down`.
+pub(crate) fn keep_service_range(dir: &Path, range: ServiceRange) -> Result<()> {
+    if service_range(None, None, dir) == Ok(range) {
+        return Ok(());
+    }
+    let (temporary, path) = (dir.join(".service-cidr"), dir.join(SERVICE_RANGE));
+    let written = std::fs::write(&temporary, format!("{range}\n")).and_then(|()| std::fs::rename(&temporary, path));
+    written.with_context(|| format!("cannot write to {}", dir.display()))
+}
+
 /// What pods may be evicted for.
 fn eviction(args: &NodeSettings) -> Result<EvictionConfig, String> {
     let named = |flag: &'static str| move |error: ThresholdError| format!("--eviction-{flag}: {error}");
@@ -349,5 +410,34 @@ mod tests {
         let refused = images(&dir, false).err().unwrap().to_string();
         assert!(refused.contains("--data-dir") && !dir.exists(), "{refused}");
         assert!(images(&dir, true).is_ok() && dir.exists());
+    }
+
+    #[test]
+    fn service_range_that_overlaps_with_pods_or_changes_under_them_is_refused_with_a_way_out() {
+        use clap::Parser as _;
+        let dir = tempfile::tempdir().unwrap();
+        let resolve = |flags: &str| {
+            let words = ["adieu", "up", "--node-name", "n"].into_iter().chain(flags.split_whitespace());
+            let cli::Command::Up(args) = cli::Cli::try_parse_from(words).unwrap().command else {
+                panic!("another command")
+            };
+            Config::resolve(dir.path(), args.api, &args.node)
+        };
+        let refused = |flags: &str| resolve(flags).err().unwrap().to_string();
+        assert_eq!(resolve("").unwrap().service_range, ServiceRange::default());
+        for flags in ["--service-cidr 10.86.3.0/24", "--service-cidr 10.0.0.0/8", "--pod-cidr 10.87.0.0/24"] {
+            let said = refused(flags);
+            assert!(said.contains("--service-cidr: ") && said.contains("overlaps"), "{said}");
+        }
+        let config = resolve("--service-cidr 10.99.0.0/24").unwrap();
+        config.remember().unwrap();
+        assert_eq!(resolve("").unwrap().service_range, config.service_range, "as last time");
+        assert_eq!(Config::recall(dir.path()).unwrap().service_range, config.service_range);
+        let said = refused("--service-cidr 10.98.0.0/24");
+        assert!(said.contains("--service-cidr 10.99.0.0/24") && said.contains("adieu down"), "{said}");
+        // Stored Services keep their addresses when the pods are gone.
+        keep_service_range(dir.path(), config.service_range).unwrap();
+        Config::forget(dir.path()).unwrap();
+        assert_eq!(resolve("").unwrap().service_range, config.service_range);
     }
 }

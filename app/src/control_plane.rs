@@ -1,16 +1,16 @@
 //! The part of an instance that needs no node: store, API server, controllers.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
-use server::{AuditLog, Identity, NodeDialer, Server, ServerConfig, TokenKey};
+use anyhow::{Context, Result, bail};
+use server::{AuditLog, Identity, NodeDialer, Server, ServerConfig, ServiceRange, TokenKey};
 use store::{OpenError, Store};
 use tokio::task::JoinSet;
 
-use crate::config::VERSION;
+use crate::config::{VERSION, keep_service_range};
 use crate::instance::{PATIENCE, RETRY};
 
 /// Store, server and controllers, not yet serving anyone outside this process.
@@ -29,18 +29,21 @@ impl ControlPlane {
         advertise: SocketAddr,
         nodes: Arc<dyn NodeDialer>,
         root_ca: Option<&str>,
+        service_range: ServiceRange,
     ) -> Result<Self> {
         let store = open_store(&dir.join("store")).await.context("cannot open the store")?;
+        ensure_services_fit(&store, service_range)?;
         let server = Server::new(ServerConfig {
             store: store.clone(),
             advertise,
             version: VERSION.to_owned(),
             nodes,
-            service_range: server::ServiceRange::default(),
+            service_range,
             token_key: TokenKey::ensure(&dir.join("pki")).context("cannot make the key of service account tokens")?,
         })
         .await
         .context("cannot start the API server")?;
+        keep_service_range(dir, service_range)?;
         if let Some(pem) = root_ca {
             server.publish_root_ca(pem);
         }
@@ -80,6 +83,25 @@ impl ControlPlane {
     /// Stops the controllers.
     pub(crate) async fn stop(mut self) {
         self.controllers.shutdown().await;
+    }
+}
+
+/// Services keep their addresses for as long as they are stored, and only those of the range are routed. Those of the server itself move
+/// with the range.
+fn ensure_services_fit(store: &Store, range: ServiceRange) -> Result<()> {
+    const OWN: [(&str, &str); 2] = [("default", "kubernetes"), ("kube-system", "kube-dns")];
+    let stored = store.list("services", "", None).map(|page| page.items).unwrap_or_default();
+    let foreign = stored.iter().find_map(|service| {
+        let is_own = OWN.contains(&(&*service.key.namespace, &*service.key.name));
+        let address: Ipv4Addr = service.value()["spec"]["clusterIP"].as_str()?.parse().ok()?;
+        (!is_own && !range.holds(address))
+            .then(|| format!("{}/{} has {address}", service.key.namespace, service.key.name))
+    });
+    match foreign {
+        None => Ok(()),
+        Some(foreign) => bail!(
+            "Services are stored with addresses outside of {range} ({foreign}); give the --service-cidr that they are from, or delete them first"
+        ),
     }
 }
 

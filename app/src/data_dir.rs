@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{Mode, OFlags};
 
 /// What an instance keeps in the directory, and what people put there for it.
-const OURS: [&str; 21] = [
+const OURS: [&str; 22] = [
     "admin.kubeconfig",
     "base",
     "cgroup2",
@@ -33,6 +33,7 @@ const OURS: [&str; 21] = [
     "registries.yaml",
     "reserve",
     "seccomp",
+    "service-cidr",
     "store",
     "store.mark",
 ];

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use server::Server;
 use server::pki::{self, Pki};
+use server::{Server, ServiceRange};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Takes `api` and makes sure of the certificates below `dir`; `names` are further names of this machine.
-    pub(crate) async fn bind(api: SocketAddr, dir: &Path, names: &[String]) -> Result<Self> {
+    pub(crate) async fn bind(api: SocketAddr, dir: &Path, names: &[String], services: ServiceRange) -> Result<Self> {
         let listener = listen(api).await.with_context(|| {
             format!("cannot listen on {api}; is another API server there? choose another with --api")
         })?;
@@ -47,7 +47,7 @@ impl Endpoint {
         let mut all = names.to_vec();
         all.push(address.ip().to_string());
         // By which pods call it.
-        all.push(server::ServiceRange::default().first().to_string());
+        all.push(services.first().to_string());
         let keys = pki::ensure(&dir.join("pki"), &all).context("cannot make the certificates")?;
         Ok(Self { listener, address, keys, host, dir: dir.to_owned(), names: all })
     }

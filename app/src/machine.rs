@@ -100,7 +100,7 @@ impl Machine {
             data_dir: dir.clone(),
             instance: instance.id.clone(),
             pod_cidr: config.pod_cidr,
-            service_cidr: server::ServiceRange::default().to_string().parse()?,
+            service_cidr: config.service_range.to_string().parse()?,
             shim_program: "/proc/self/exe".into(),
         })
         .await
@@ -172,7 +172,7 @@ fn open_proxy(config: &Config, prefix: &str) -> Option<Proxy> {
     let settings = proxy::Settings {
         prefix: prefix.to_owned(),
         pods: (pods.network().into(), pods.prefix_length(), node),
-        services: proxy::parse_network(&server::ServiceRange::default().to_string()),
+        services: proxy::parse_network(&config.service_range.to_string()),
         node_addresses,
         external_ips: config.external_ips.clone(),
     };

@@ -63,7 +63,8 @@ impl Platform {
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone(), others));
         let api = config.api.unwrap_or_else(|| SocketAddr::from((config.inside_address(), 6443)));
         let advertise = config.advertised(api);
-        let plane = ControlPlane::start(dir, advertise, dialer.clone(), keys.map(Pki::ca_pem)).await?;
+        let plane =
+            ControlPlane::start(dir, advertise, dialer.clone(), keys.map(Pki::ca_pem), config.service_range).await?;
         Ok(StartedPlane { plane, dialer })
     }
 

@@ -58,12 +58,14 @@ fn allow_many_descriptors() {
 async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
-    let endpoint = Endpoint::bind(args.api, &instance.dir, &args.api_name).await?;
+    let services =
+        config::service_range(args.service_cidr.as_deref(), None, &instance.dir).map_err(anyhow::Error::msg)?;
+    let endpoint = Endpoint::bind(args.api, &instance.dir, &args.api_name, services).await?;
     let address = endpoint.address;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let root_ca = Some(endpoint.keys.ca_pem());
     let nodes = Arc::new(RemoteNodes::new(endpoint.keys.clone()));
-    let mut plane = ControlPlane::start(&instance.dir, address, nodes, root_ca).await?;
+    let mut plane = ControlPlane::start(&instance.dir, address, nodes, root_ca, services).await?;
     plane.audit_to(args.audit_log.as_deref())?;
     plane.start_controllers(settings(&args.controllers));
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;

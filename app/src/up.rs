@@ -35,7 +35,7 @@ async fn serve(config: Config, instance: Instance, audit_log: Option<&Path>) -> 
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let api = config.api.context("an instance that is up listens somewhere")?;
-    let endpoint = Endpoint::bind(api, &instance.dir, &config.api_names()).await?;
+    let endpoint = Endpoint::bind(api, &instance.dir, &config.api_names(), config.service_range).await?;
     let address = endpoint.address;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let resolved = Config { api: Some(address), ..config.clone() };

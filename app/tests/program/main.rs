@@ -4,5 +4,6 @@
 mod plan;
 mod server;
 mod service;
+mod service_cidr;
 mod store;
 mod surface;

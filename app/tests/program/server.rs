@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A server that ends with the test.
+/// A server that ends with the test, or when it is dropped.
 pub(crate) struct Server {
     child: Child,
 }
@@ -41,7 +41,7 @@ pub(crate) fn start(dir: &Path) -> Server {
     start_with(&mut command(dir))
 }
 
-fn start_with(command: &mut Command) -> Server {
+pub(crate) fn start_with(command: &mut Command) -> Server {
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -139,6 +139,10 @@ pub struct NodeSettings {
     /// The range pods get their addresses from [default: as last time on this folder, else 10.86.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub pod_cidr: Option<String>,
+    /// The range Services get their addresses from; on a node that joins, that of its server [default: as last time on this folder,
+    /// else 10.87.0.0/16]
+    #[arg(long, value_name = "CIDR")]
+    pub service_cidr: Option<String>,
     /// The node's name [default: as last time on this folder, else the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
@@ -224,6 +228,9 @@ pub struct ServerArgs {
     /// A further name or address by which nodes and people reach the API; may be given several times
     #[arg(long, value_name = "NAME")]
     pub api_name: Vec<String>,
+    /// The range Services get their addresses from [default: as last time on this folder, else 10.87.0.0/16]
+    #[arg(long, value_name = "CIDR")]
+    pub service_cidr: Option<String>,
     /// Write who asked for what to this file, a line of JSON each (audit.k8s.io/v1, level Metadata)
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,

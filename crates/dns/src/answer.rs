@@ -1,5 +1,6 @@
 //! The answer to one question.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hickory_resolver::proto::op::ResponseCode;
@@ -187,7 +188,7 @@ impl Answering<'_> {
     fn ports(&self, port: &str, protocol: &str, (name, namespace): (&str, &str), service: &Service) -> Reply {
         let Some(port) = port.strip_prefix('_') else { return self.no_such_name(NEGATIVE_TTL) };
         let is_asked = |known: &&Port| known.name == port && known.protocol.label() == protocol;
-        let mut found = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
         match &service.kind {
             ServiceKind::Addresses(addresses) => {
                 if let Some(known) = service.ports.iter().find(is_asked) {
@@ -197,11 +198,11 @@ impl Answering<'_> {
             ServiceKind::Headless(endpoints) => {
                 for endpoint in endpoints.iter().filter(|endpoint| !endpoint.by_name_only) {
                     if let Some(known) = endpoint.ports.iter().find(is_asked) {
-                        let target = self.zone.below(&[&endpoint.label(), name, namespace, "svc"]);
-                        let one = (target, known.number, vec![endpoint.address]);
+                        let label = endpoint.label();
+                        let target = self.zone.below(&[&label, name, namespace, "svc"]);
                         // Several slices may have the same one.
-                        if !found.contains(&one) {
-                            found.push(one);
+                        if seen.insert((label, known.number, endpoint.address)) {
+                            found.push((target, known.number, vec![endpoint.address]));
                         }
                     }
                 }

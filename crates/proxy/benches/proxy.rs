@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use client::Change;
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
-use proxy::{Event, Proxy, Settings};
+use proxy::{CutMode, Event, PodEndpoint, Proxy, Settings};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ENDPOINTS: u32 = 3;
+const PODS: u32 = 110;
 const COMMITS: u64 = 300;
 const ROUNDS: usize = 5;
 const CONNECTIONS: u32 = 1_000;
@@ -27,6 +28,7 @@ fn main() -> Result<()> {
     println!("{:44} {:>9} {:>9}", "", "p50", "p99");
     for services in [100, 10_000] {
         in_a_namespace(move || commits(services))?;
+        in_a_namespace(move || cuts(services))?;
     }
     in_a_namespace(data_path)
 }
@@ -123,6 +125,55 @@ fn commits(services: u32) -> Result<()> {
         times.sort_unstable();
         let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
         println!("{:44} {p50:>9.1?} {p99:>9.1?}", format!("{services} Services: one endpoint, told -> in force"));
+        Ok(())
+    })
+}
+
+/// The pods of a full node are behind so many Services, each behind many, and every one of them is followed: one pod after the other
+/// is cut and restored.
+fn cuts(services: u32) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let proxy = Proxy::open("bench", settings()?)?;
+        let address = |pod: u32| format!("10.86.{}.{}", 1 + pod / 250, 1 + pod % 250);
+        let endpoint = |pod: u32| -> Result<PodEndpoint> {
+            let addresses = vec![address(pod).parse()?];
+            Ok(PodEndpoint { uid: address(pod), namespace: "bench".into(), name: format!("pod-{pod}"), addresses })
+        };
+        let handle = proxy.handle();
+        let followed: Vec<_> = (0..PODS).map(|pod| Ok(handle.reach(&endpoint(pod)?))).collect::<Result<_>>()?;
+        let all = (0..services).map(service).collect();
+        let listed = Event::Service(Change::Listed(all, Some(1)));
+        proxy.events().send(listed).await.map_err(|_| "the proxy does not listen")?;
+        let behind = |number: u32| {
+            let pods: std::collections::BTreeSet<_> = (0..ENDPOINTS).map(|it| (number + it * 37) % PODS).collect();
+            slice(number, 2, pods.into_iter().map(address))
+        };
+        tell(&proxy, Event::Slice(Change::Listed((0..services).map(behind).collect(), Some(2))), 2).await?;
+        let (mut times, mut changes) = (Vec::new(), Vec::new());
+        for round in 0..COMMITS {
+            let pod = u32::try_from(round).unwrap_or(0) % PODS;
+            tokio::time::sleep(Duration::from_millis(6)).await;
+            let since = Instant::now();
+            handle.cut(endpoint(pod)?, CutMode::Divert).await?;
+            times.push(since.elapsed());
+            handle.restore(&endpoint(pod)?.uid).await?;
+            let number = u32::try_from(round).unwrap_or(0) * 7919 % services;
+            let (first, revision) = (number % PODS, 3 + round * 2);
+            for (count, revision) in [(1, revision), (2, revision + 1)] {
+                let changed = slice(number, revision, (first..).take(count).map(|pod| address(pod % PODS)));
+                tokio::time::sleep(Duration::from_millis(6)).await;
+                changes.push(tell(&proxy, Event::Slice(Change::Changed(changed)), revision).await?);
+            }
+        }
+        drop(followed);
+        for (mut times, what) in
+            [(times, "a pod is cut, asked -> in force"), (changes, "one endpoint, told -> in force")]
+        {
+            times.sort_unstable();
+            let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+            println!("{:44} {p50:>9.1?} {p99:>9.1?}", format!("{services} Services, {PODS} pods: {what}"));
+        }
         Ok(())
     })
 }

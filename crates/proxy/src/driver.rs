@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::Change;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use nft::{Batch, Family, Monitor, Nftables, Notification, ObjectKind};
@@ -41,6 +41,9 @@ const REPAIR: Duration = Duration::from_millis(20);
 const EVENTS_MAX: usize = 1024;
 /// Cuts that a former run left in the kernel stay for so long: by then whoever steers this node's pods has said which are cut.
 const INHERITED_FOR: Duration = Duration::from_secs(10);
+/// For how long those who follow pods are told how these are reached before somebody else gets a turn: whoever asks for a cut waits no
+/// longer for that, however many pods are behind however many Services.
+const TELL_FOR: Duration = Duration::from_micros(300);
 /// Pods that are gone and still stood in for. With more the one that would end first ends at once.
 const LINGERING_MAX: usize = 1024;
 
@@ -69,6 +72,8 @@ pub enum Event {
     Service(Change<Service>),
     /// Of EndpointSlices.
     Slice(Change<EndpointSlice>),
+    /// Of nodes.
+    Node(Change<Node>),
 }
 
 /// The proxy of a node. Its rules stay in the kernel when this is gone.
@@ -165,27 +170,24 @@ impl Proxy {
 
 /// Hands on what the API says, until nobody takes it.
 async fn follow_once(client: kube::Client, events: &mpsc::Sender<Event>) {
-    let (services, mut service_changes) = mpsc::channel(EVENTS_MAX);
-    let (slices, mut slice_changes) = mpsc::channel(EVENTS_MAX);
-    let handing_on_services = async {
-        while let Some(change) = service_changes.recv().await {
-            if events.send(Event::Service(change)).await.is_err() {
-                return;
-            }
-        }
-    };
-    let handing_on_slices = async {
-        while let Some(change) = slice_changes.recv().await {
-            if events.send(Event::Slice(change)).await.is_err() {
-                return;
-            }
-        }
-    };
+    let (services, service_changes) = mpsc::channel(EVENTS_MAX);
+    let (slices, slice_changes) = mpsc::channel(EVENTS_MAX);
+    let (nodes, node_changes) = mpsc::channel(EVENTS_MAX);
     tokio::select! {
         () = client::follow_changes(Api::<Service>::all(client.clone()), services) => {}
-        () = client::follow_changes(Api::<EndpointSlice>::all(client), slices) => {}
-        () = handing_on_services => {}
-        () = handing_on_slices => {}
+        () = client::follow_changes(Api::<EndpointSlice>::all(client.clone()), slices) => {}
+        () = client::follow_changes(Api::<Node>::all(client), nodes) => {}
+        () = hand_on(service_changes, events, Event::Service) => {}
+        () = hand_on(slice_changes, events, Event::Slice) => {}
+        () = hand_on(node_changes, events, Event::Node) => {}
+    }
+}
+
+async fn hand_on<T>(mut changes: mpsc::Receiver<T>, events: &mpsc::Sender<Event>, event: impl Fn(T) -> Event) {
+    while let Some(change) = changes.recv().await {
+        if events.send(event(change)).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -206,6 +208,8 @@ fn keep(
         owner.lingering.clear();
         owner.refused.clear();
         owner.gone.clear();
+        owner.untold.clear();
+        owner.telling.clear();
         let wait = backoff.after_panic(Instant::now());
         tracing::error!(%panic, in_a_row = backoff.in_a_row(), ?wait, "the proxy of services broke; it begins again");
         std::thread::sleep(wait);
@@ -277,6 +281,9 @@ struct Owner {
     gone: BTreeSet<IpAddr>,
     waiting: Vec<Waiting>,
     lingering: Vec<(Instant, String, oneshot::Sender<()>)>,
+    /// Pods that may be reached otherwise than was told: those that are told next, and those after them.
+    telling: Vec<String>,
+    untold: BTreeSet<String>,
     /// When cuts of a former run end, of whom nobody has said anything.
     inherited_until: Option<Instant>,
     is_closed: bool,
@@ -313,6 +320,8 @@ impl Owner {
             gone: BTreeSet::new(),
             waiting: Vec::new(),
             lingering: Vec::new(),
+            telling: Vec::new(),
+            untold: BTreeSet::new(),
             inherited_until,
             is_closed: false,
         })
@@ -327,6 +336,8 @@ impl Owner {
         let mut last = Instant::now().checked_sub(COALESCE).unwrap_or_else(Instant::now);
         let mut due: Option<Instant> = None;
         loop {
+            self.tell_some();
+            let is_telling = !self.telling.is_empty() || !self.untold.is_empty();
             let linger = self.lingering.iter().map(|it| it.0).min();
             let wake = due.into_iter().chain(linger).chain(self.inherited_until).chain([self.compare_at]).min();
             let sleep = async {
@@ -380,6 +391,7 @@ impl Owner {
                     }
                     due = Some(due.unwrap_or_else(|| Instant::now().max(last + COALESCE)));
                 }
+                () = std::future::ready(()), if is_telling => {}
                 () = sleep => {}
             }
             if self.is_closed {
@@ -487,15 +499,17 @@ impl Owner {
     }
 
     fn new_connections(&mut self) -> Result<BTreeMap<String, u64>, nft::Error> {
-        let counted_for = self.shared.model().counted_for();
         let mut sums = BTreeMap::new();
         for family in [Family::Ip, Family::Ip6] {
-            for (key, count) in self.nftables.counters(&table(&self.settings, family), "watch")? {
+            let counters = self.nftables.counters(&table(&self.settings, family), "watch")?;
+            let model = self.shared.model();
+            for (key, count) in counters {
                 let at = read_address_key(family, &key);
-                if let Some(uid) = at.and_then(|(address, protocol, port)| counted_for(address, protocol, port)) {
+                if let Some(uid) = at.and_then(|(address, protocol, port)| model.counted_for(address, protocol, port)) {
                     *sums.entry(uid).or_default() += count;
                 }
             }
+            model.forget_resolved();
         }
         Ok(sums)
     }
@@ -542,6 +556,9 @@ impl Owner {
                 model.remove_slice(&key(&slice.metadata));
             }
             Event::Slice(Change::Reached(reached)) => self.revision = self.revision.max(reached),
+            Event::Node(Change::Listed(all, _)) => all.iter().for_each(|node| model.set_node(node)),
+            Event::Node(Change::Changed(node)) => model.set_node(&node),
+            Event::Node(Change::Removed(_) | Change::Reached(_)) => {}
         }
     }
 
@@ -596,8 +613,6 @@ impl Owner {
         if self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Cut(..))) {
             self.in_flight.await_delivery();
         }
-        // Whoever hears that a cut is done can see who takes the connections.
-        self.tell_reaches(&pods);
         let waiting = self.waiting.iter().filter_map(|waiting| match waiting {
             Waiting::Cut(uid, _) => Some(uid),
             Waiting::Restore(_) | Waiting::Gone(_) => None,
@@ -605,6 +620,7 @@ impl Owner {
         let failures: BTreeMap<_, _> =
             waiting.filter_map(|uid| Some((uid.clone(), refusal(cut_owners.get(uid)?, &self.refused)?))).collect();
         self.answer(|uid| failures.get(uid).cloned(), None);
+        self.reaches_changed(pods);
         Ok(())
     }
 
@@ -651,17 +667,38 @@ impl Owner {
         }
     }
 
-    fn tell_reaches(&self, pods: &BTreeSet<String>) {
+    /// Takes note of pods that may be reached otherwise than was told.
+    fn reaches_changed(&mut self, pods: BTreeSet<String>) {
         let mut model = self.shared.model();
         let mut told = self.shared.told();
         told.retain(|_, tell| !tell.is_closed());
         model.keep_known(|uid| told.contains_key(uid));
+        self.untold.extend(pods.into_iter().filter(|uid| told.contains_key(uid)));
         // Whoever asked before anything was listed was told nothing yet.
-        for (uid, tell) in told.iter().filter(|(uid, tell)| pods.contains(*uid) || tell.borrow().is_none()) {
-            let reach = Some(model.reach(uid));
-            tell.send_if_modified(|known| std::mem::replace(known, reach.clone()) != reach);
-        }
+        self.untold.extend(told.iter().filter(|(_, tell)| tell.borrow().is_none()).map(|(uid, _)| uid.clone()));
         model.forget_resolved();
+    }
+
+    /// Tells some of those who follow pods how these are reached by now.
+    fn tell_some(&mut self) {
+        if self.telling.is_empty() {
+            self.telling = std::mem::take(&mut self.untold).into_iter().collect();
+        }
+        let until = Instant::now() + TELL_FOR;
+        while let Some(uid) = self.telling.pop() {
+            // Both are free between one pod and the next: the node's workers ask them, too.
+            let model = self.shared.model();
+            if let Some(tell) = self.shared.told().get(&uid) {
+                let reach = Some(model.reach(&uid));
+                tell.send_if_modified(|known| std::mem::replace(known, reach.clone()) != reach);
+            }
+            if self.telling.is_empty() {
+                model.forget_resolved();
+            }
+            if Instant::now() >= until {
+                return;
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::addresses::{Network, is_endpoint_address};
@@ -24,6 +24,11 @@ use resolved::{Resolved, Takers};
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// So many siblings stand in for a pod that is cut: each costs an element, and every pod of a large rollout is cut for a while.
 const STAND_INS_MAX: usize = 8;
+
+/// The label of a node that says in which zone it is.
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// Zones that an endpoint is meant for beyond these are left out: upstream's validation allows as many.
+const HINTS_MAX: usize = 8;
 
 /// Labels of a Service that another program serves, whatever their values.
 const ANOTHERS: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
@@ -68,6 +73,10 @@ struct Endpoint {
     terminating: bool,
     /// By the name of the port and its protocol.
     ports: Arc<[TargetPort]>,
+    /// Whether its hints name this node; nothing if they name none.
+    for_this_node: Option<bool>,
+    /// The zones that its hints name.
+    for_zones: Box<[String]>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +92,8 @@ struct Cut {
 #[derive(Debug)]
 pub(crate) struct Model {
     node: NodeFacts,
+    /// The zone of this node, if it is in one.
+    zone: Option<String>,
     services: BTreeMap<ServiceKey, Service>,
     slices: BTreeMap<ServiceKey, BTreeMap<String, Vec<Endpoint>>>,
     /// Which Service a slice belongs to, by namespace and name of the slice.
@@ -115,6 +126,7 @@ impl Model {
     pub(crate) fn new(node: NodeFacts) -> Self {
         Self {
             node,
+            zone: None,
             services: BTreeMap::new(),
             slices: BTreeMap::new(),
             slice_owners: BTreeMap::new(),
@@ -140,8 +152,25 @@ impl Model {
         cuts.retain(|_, cut| !cut.departed);
         let touched_pods = cuts.keys().cloned().collect();
         let (known, holders) = (std::mem::take(&mut self.known), std::mem::take(&mut self.holders));
-        let inherited = std::mem::take(&mut self.inherited);
-        *self = Self { cuts, known, holders, inherited, touched_pods, ..Self::new(self.node.clone()) };
+        let (inherited, zone) = (std::mem::take(&mut self.inherited), self.zone.take());
+        *self = Self { cuts, known, holders, inherited, touched_pods, zone, ..Self::new(self.node.clone()) };
+    }
+
+    /// Takes note of a node: of this one, in which zone it is.
+    pub(crate) fn set_node(&mut self, node: &Node) {
+        if node.metadata.name.as_ref() != Some(&self.node.name) {
+            return;
+        }
+        let zone = node.metadata.labels.as_ref().and_then(|labels| labels.get(ZONE)).filter(|zone| !zone.is_empty());
+        if self.zone.as_ref() != zone {
+            self.zone = zone.cloned();
+            let is_hinted = |slices: &BTreeMap<String, Vec<Endpoint>>| {
+                slices.values().flatten().any(|endpoint| !endpoint.for_zones.is_empty())
+            };
+            let hinted = self.slices.iter().filter(|(_, slices)| is_hinted(slices));
+            let hinted: Vec<_> = hinted.map(|(key, _)| key.clone()).collect();
+            hinted.into_iter().for_each(|key| self.touch(key));
+        }
     }
 
     pub(crate) fn services_listed(&mut self) {
@@ -188,7 +217,7 @@ impl Model {
         self.remove_slice(&(namespace.clone(), name.clone()));
         let Some(owner) = owner.filter(|_| slice.address_type != "FQDN") else { return };
         let key = (namespace.clone(), owner);
-        let endpoints = endpoints(slice);
+        let endpoints = endpoints(slice, &self.node.name);
         for endpoint in &endpoints {
             if let Some(uid) = &endpoint.uid {
                 list(&mut self.by_uid, uid.clone(), &key);
@@ -372,23 +401,22 @@ impl Model {
         addresses.filter(|address| self.holders.get(address).is_some_and(|holder| holder == uid)).copied().collect()
     }
 
-    /// The pod whose new connections are counted at that address and port. Of a pod on the node's own network its slices say which
-    /// ports are its own.
-    pub(crate) fn counted_for(&self) -> impl Fn(IpAddr, Protocol, u16) -> Option<String> + use<> {
-        let on_node = |(pod, address): (&PodEndpoint, &IpAddr)| {
-            let is_own = |endpoint: &&Endpoint| endpoint.address == *address && endpoint.uid.as_ref() == Some(&pod.uid);
-            let keys = self.by_uid.get(&pod.uid).into_iter().flat_map(BTreeMap::keys);
-            let endpoints = keys.filter(|key| key.0 == pod.namespace).flat_map(|key| self.raw_endpoints_of(key));
-            let ports: Vec<_> = endpoints.filter(is_own).flat_map(Endpoint::numbers).collect();
-            ports.into_iter().map(|(protocol, port)| ((*address, protocol, port), pod.uid.clone())).collect::<Vec<_>>()
+    /// The pod whose new connections are counted at that address and port: a Service of its own namespace leads there. A slice elsewhere
+    /// that names its address counts nothing for it.
+    pub(crate) fn counted_for(&self, address: IpAddr, protocol: Protocol, port: u16) -> Option<String> {
+        let is_there = |it: &Endpoint| it.address == address && it.numbers().any(|number| number == (protocol, port));
+        let leads_there = |key: &ServiceKey| {
+            let resolved = self.resolved(key);
+            let uid = match self.holders.get(&address) {
+                Some(holder) => resolved.of_pod(holder).any(is_there).then_some(holder),
+                // Of the node's own addresses the slices say who is behind which port.
+                None => resolved.endpoints.iter().find(|it| is_there(it)).and_then(|it| it.uid.as_ref()),
+            };
+            let pod = uid.and_then(|uid| self.known.get(uid));
+            let is_own = |pod: &&PodEndpoint| pod.namespace == key.0 && pod.addresses.contains(&address);
+            pod.filter(is_own).map(|pod| pod.uid.clone())
         };
-        let addresses = self.known.values().flat_map(|pod| pod.addresses.iter().map(move |address| (pod, address)));
-        let on_node: BTreeMap<_, _> =
-            addresses.filter(|(_, address)| self.node.addresses.contains(address)).flat_map(on_node).collect();
-        let holders = self.holders.clone();
-        move |address, protocol, port| {
-            holders.get(&address).or_else(|| on_node.get(&(address, protocol, port))).cloned()
-        }
+        self.by_address.get(&address)?.keys().find_map(leads_there)
     }
 
     fn raw_endpoints_of(&self, key: &ServiceKey) -> impl Iterator<Item = &Endpoint> {
@@ -559,7 +587,7 @@ fn stand_ins(uid: &str, mut siblings: BTreeSet<Backend>) -> BTreeSet<Backend> {
     siblings
 }
 
-fn endpoints(slice: &EndpointSlice) -> Vec<Endpoint> {
+fn endpoints(slice: &EndpointSlice, this_node: &str) -> Vec<Endpoint> {
     let ports = slice.ports.iter().flatten().filter_map(|port| {
         let number = u16::try_from(port.port?).ok()?;
         Some((port.name.clone().unwrap_or_default(), Protocol::of_name(port.protocol.as_deref())?, number))
@@ -568,6 +596,9 @@ fn endpoints(slice: &EndpointSlice) -> Vec<Endpoint> {
     let read = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
         let conditions = endpoint.conditions.clone().unwrap_or_default();
         let ready = conditions.ready.unwrap_or(true);
+        let hints = endpoint.hints.as_ref();
+        let for_nodes = hints.and_then(|hints| hints.for_nodes.as_ref()).filter(|nodes| !nodes.is_empty());
+        let for_zones = hints.into_iter().flat_map(|hints| hints.for_zones.iter().flatten());
         Some(Endpoint {
             address: endpoint.addresses.first()?.parse().ok().filter(|address| is_endpoint_address(*address))?,
             uid: endpoint.target_ref.as_ref().and_then(|target| target.uid.clone()),
@@ -576,6 +607,8 @@ fn endpoints(slice: &EndpointSlice) -> Vec<Endpoint> {
             serving: conditions.serving.unwrap_or(ready),
             terminating: conditions.terminating.unwrap_or(false),
             ports: ports.clone(),
+            for_this_node: for_nodes.map(|nodes| nodes.iter().any(|node| node.name == this_node)),
+            for_zones: for_zones.take(HINTS_MAX).map(|zone| zone.name.clone()).collect(),
         })
     };
     slice.endpoints.iter().flatten().filter_map(read).collect()

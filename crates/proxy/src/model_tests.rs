@@ -1,8 +1,8 @@
 //! What Services, slices and cuts say together, without a kernel.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 use serde_json::json;
 
 use crate::model::{Model, NodeFacts};
@@ -157,8 +157,11 @@ fn cut_covers_the_addresses_of_its_pod_and_no_others() {
 fn pod_is_judged_by_the_services_of_its_own_namespace() {
     let mut foreign = slice("web", &[(1, "here", true)]);
     foreign.metadata.namespace = Some("thief".into());
+    // It has a port that no Service of theirs has.
     let mut spoiling = slice("bait", &[(1, "here", true), (2, "here", true)]);
     spoiling.metadata.namespace = Some("thief".into());
+    let of_bait = EndpointPort { name: Some("bait".into()), port: Some(9090), ..EndpointPort::default() };
+    spoiling.ports.as_mut().unwrap().push(of_bait);
     // It says of the address of another pod that it is this one's.
     spoiling.endpoints.iter_mut().flatten().for_each(|it| it.target_ref.as_mut().unwrap().uid = Some("uid-1".into()));
     let mut alone = service("web", "10.87.0.9", "Local");
@@ -171,9 +174,9 @@ fn pod_is_judged_by_the_services_of_its_own_namespace() {
     let Reach { last, node_local, siblings, .. } = model.reach("uid-1");
     assert_eq!((last, node_local, siblings), (false, false, 1));
     assert_eq!(model.reach("uid-2"), Reach::default(), "no Service of its namespace has it");
-    let counted_for = model.counted_for();
-    let counted = [1, 2, 4].map(|number| counted_for([10, 86, 0, number].into(), Protocol::Tcp, 8080));
-    assert_eq!(counted, [Some("uid-1".to_owned()), Some("uid-2".to_owned()), None]);
+    let counted = [(1, 8080), (1, 9090), (2, 8080), (4, 8080)]
+        .map(|(number, port)| model.counted_for([10, 86, 0, number].into(), Protocol::Tcp, port));
+    assert_eq!(counted, [Some("uid-1".to_owned()), None, None, None]);
 }
 
 /// A pod whose slice names nobody is behind its Service all the same.
@@ -283,4 +286,64 @@ fn touched_pods_are_all_whose_reach_or_cut_changes() {
             }
         }
     }
+}
+
+/// Where a Service leads to, by the numbers of its pods.
+fn led_to(model: &Model) -> Vec<u8> {
+    let lists = model.wanted(&("shop".into(), "web".into())).lists;
+    let backends = lists.values().flat_map(|targets| &targets.backends);
+    let number = |address: std::net::IpAddr| match address {
+        std::net::IpAddr::V4(address) => address.octets()[3],
+        std::net::IpAddr::V6(_) => 0,
+    };
+    backends.map(|backend| number(backend.address)).collect()
+}
+
+/// As upstream: who is meant for this node, or else for its zone, if every ready endpoint says whom it is meant for.
+#[test]
+fn endpoints_that_are_meant_for_this_node_or_zone_are_preferred_if_all_say_whom_they_are_meant_for() {
+    let nodes = [(1, "here", true), (2, "near", true), (3, "far", true), (4, "here", false)];
+    let hinted = |hints: &[serde_json::Value]| {
+        let mut slice = slice("web", &nodes);
+        for (endpoint, hints) in slice.endpoints.iter_mut().flatten().zip(hints) {
+            endpoint.hints = serde_json::from_value(hints.clone()).unwrap();
+        }
+        slice
+    };
+    let of_node = |node: &str, zone: &str| json!({ "forNodes": [{ "name": node }], "forZones": [{ "name": zone }] });
+    let of_zone = |zone: &str| json!({ "forZones": [{ "name": zone }] });
+    let web = || service("web", "10.87.0.1", "Cluster");
+    let node = |zone: &str| -> Node {
+        serde_json::from_value(
+            json!({ "metadata": { "name": "here", "labels": { "topology.kubernetes.io/zone": zone } } }),
+        )
+        .unwrap()
+    };
+    let none = json!(null);
+    let mut same_node = model(&[web()], &[hinted(&[of_node("here", "a"), of_node("near", "a"), of_node("far", "b")])]);
+    assert_eq!(led_to(&same_node), [1]);
+    // It leaves: the zone is next, and then anybody.
+    same_node.cut(endpoint(1), CutMode::Divert);
+    assert_eq!(led_to(&same_node), [2, 3], "the zone of this node is not known");
+    same_node.take_touched();
+    same_node.set_node(&node("a"));
+    assert_eq!(same_node.take_touched().0.len(), 1);
+    assert_eq!(led_to(&same_node), [2]);
+    same_node.set_node(&Node {
+        metadata: kube::api::ObjectMeta { name: Some("far".into()), ..node("b").metadata },
+        ..node("b")
+    });
+    assert_eq!(led_to(&same_node), [2], "another node's zone");
+    let mut same_zone = model(&[web()], &[hinted(&[of_zone("a"), of_zone("a"), of_zone("b")])]);
+    assert_eq!(led_to(&same_zone), [1, 2, 3]);
+    same_zone.set_node(&node("b"));
+    assert_eq!(led_to(&same_zone), [3]);
+    same_zone.set_node(&node("c"));
+    assert_eq!(led_to(&same_zone), [1, 2, 3], "nobody is meant for it");
+    let mut unsaid = model(&[web()], &[hinted(&[of_zone("a"), none, of_zone("b")])]);
+    unsaid.set_node(&node("a"));
+    assert_eq!(led_to(&unsaid), [1, 2, 3], "one does not say");
+    let local = service("web", "10.87.0.1", "Local");
+    let local = model(&[local], &[hinted(&[of_node("far", "b"), of_node("near", "b"), of_node("near", "b")])]);
+    assert_eq!(led_to(&local), [1], "a policy comes before hints");
 }

@@ -156,7 +156,16 @@ fn skeleton_without_comment(settings: &Settings, family: Family) -> TableSpec {
     }
     pre.extend([at("svc"), at_node("np")]);
     // Ahead of translation: addresses are as they were sent.
-    let sources = vec![foreign.clone(), at("sources")];
+    // A packet of a pod that conntrack takes for no part of its connection (it came out of order on a busy machine) is not translated:
+    // whoever gets it knows no such connection and resets it. Lost, it is sent again.
+    const INVALID: u32 = 1;
+    let untranslated = Rule::new()
+        .input_name_begins(Relation::Equal, &settings.prefix)
+        .with(Expression::Connection { key: ConnectionKey::State, to: Register::FIRST })
+        .with(Expression::Mask { register: Register::FIRST, mask: INVALID.to_ne_bytes().to_vec() })
+        .with(compare(Relation::NotEqual, vec![0; 4]))
+        .verdict(Verdict::Drop);
+    let sources = vec![foreign.clone(), untranslated, at("sources")];
     let sources_out = vec![at("sources")];
     // What the node itself sends to a pod is a probe: it is to tell the truth about that pod.
     let out = vec![midstream, at("sh"), at_node("sh_np"), at("svc"), at_node("np")];

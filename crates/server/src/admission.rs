@@ -3,7 +3,7 @@
 //! Everything that can be decided from the object alone is `api`'s.
 
 use api::quantity::Quantity;
-use api::rules::allocation::{self, Taken};
+use api::rules::allocation;
 use api::{Kind, Status, rules};
 use serde_json::{Value, json};
 
@@ -188,10 +188,8 @@ pub(crate) fn allocate(state: &State, kind: &Kind, object: &mut Value, old: Opti
     if kind.collection() != "services" {
         return Ok(());
     }
-    let mut taken = Taken::default();
-    for service in state.store.list(kind.collection(), "", None).map(|page| page.items).unwrap_or_default() {
-        taken.add(&service.value());
-    }
-    let causes = allocation::allocate(object, old, &taken, state.service_range, random::number());
+    let causes = state
+        .service_allocations
+        .ask(&state.store, |taken| allocation::allocate(object, old, taken, state.service_range, random::number()));
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(kind, api::meta::name(object), causes)) }
 }

@@ -64,6 +64,7 @@ mod reviews;
 mod scale;
 mod serve;
 mod service;
+mod service_allocations;
 mod service_cidr;
 mod socket;
 mod state;

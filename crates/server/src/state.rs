@@ -21,6 +21,7 @@ use crate::node_rules::NodeNeeds;
 use crate::openapi::OpenApiCache;
 use crate::pki::Pki;
 use crate::quotas::Quotas;
+use crate::service_allocations::ServiceAllocations;
 use crate::tickets::Tickets;
 use crate::tokens::TokenKey;
 use crate::ui::Sessions;
@@ -40,6 +41,8 @@ pub(crate) struct State {
     pub(crate) nodes: Arc<dyn NodeDialer>,
     /// Where the addresses of services come from.
     pub(crate) service_range: ServiceRange,
+    /// Which of them are given away, with the node ports.
+    pub(crate) service_allocations: ServiceAllocations,
     /// Who decides, where several servers could decide differently.
     pub(crate) tickets: Tickets,
     /// The CA that pods trust, once the process has told us.
@@ -83,6 +86,7 @@ impl State {
             version: config.version,
             nodes: config.nodes,
             service_range: config.service_range,
+            service_allocations: ServiceAllocations::default(),
             root_ca: OnceLock::new(),
             root_ca_set: Notify::new(),
             dns: SetOnce::new(),

@@ -73,6 +73,18 @@ impl Watch {
         None
     }
 
+    /// The next change of those that are there, without waiting for more; `None` when all were read, or there will be no more, which
+    /// [`Watch::end`] then says.
+    pub fn next_now(&mut self) -> Option<Change> {
+        if self.ready.is_empty() && self.end.is_none() {
+            match self.view.after(&self.collection, &self.namespace, self.cursor) {
+                Ok(after) => (self.ready, self.cursor) = after,
+                Err(Lagged) => self.end = Some(WatchEnd::Lagged),
+            }
+        }
+        self.ready.pop_front()
+    }
+
     /// The next change if it came along with the one before; for readers that pass on several at once.
     pub fn next_ready(&mut self) -> Option<Change> {
         self.ready.pop_front()

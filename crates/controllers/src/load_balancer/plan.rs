@@ -129,7 +129,15 @@ impl LoadBalancers {
                 self.services.keys().cloned().collect()
             }
             WatchUpdate::Changed(service) => {
-                let mut woken = self.take(&key(&*service));
+                let key = key(&*service);
+                // Most changes are of a status, of ours before all: who has which port is as it was.
+                let same =
+                    |old: &Arc<Service>| turn(&key, old) == turn(&key, &service) && wanted(old) == wanted(&service);
+                if concerns(&service) && self.services.get(&key).is_some_and(same) {
+                    self.services.insert(key.clone(), service);
+                    return vec![key];
+                }
+                let mut woken = self.take(&key);
                 woken.extend(self.put(service));
                 woken.into_iter().collect()
             }
@@ -137,7 +145,7 @@ impl LoadBalancers {
         }
     }
 
-    /// Takes in a Service. Answers for whom that matters: itself, and who wants one of its ports.
+    /// Takes in a Service. Answers for whom that matters: itself, and who wants a port that it has before them.
     fn put(&mut self, service: Arc<Service>) -> BTreeSet<Key> {
         if !concerns(&service) {
             return BTreeSet::new();
@@ -165,14 +173,15 @@ impl LoadBalancers {
         self.rivals(&service)
     }
 
-    /// Who wants one of the ports that this one wants, and comes later: whoever came earlier has it anyway.
+    /// Who wants one of the ports that this one wants, if it is before all of them: whoever comes first has the port, and what is said to
+    /// the others is who that is.
     fn rivals(&self, service: &Service) -> BTreeSet<Key> {
         let own = turn(&key(service), service);
-        let later = |port| {
-            let turns = self.ports.get(&port).into_iter();
-            turns.flat_map(|turns| turns.range(&own..)).map(|(_, key)| key.clone()).collect::<Vec<_>>()
+        let waiting = |port| {
+            let turns = self.ports.get(&port).filter(|turns| turns.first().is_some_and(|first| own <= *first));
+            turns.into_iter().flatten().map(|(_, key)| key.clone()).collect::<Vec<_>>()
         };
-        wanted(service).into_iter().flat_map(later).collect()
+        wanted(service).into_iter().flat_map(waiting).collect()
     }
 
     fn observe_slices(&mut self, update: WatchUpdate<Arc<EndpointSlice>>) -> Vec<Key> {
@@ -427,7 +436,10 @@ mod tests {
         };
         assert_eq!(told(&mut balancers, service("third", on(80, 3))), ["third"], "who is older has it anyway");
         assert_eq!(told(&mut balancers, service("other", on(81, 1))), ["other"]);
-        assert_eq!(told(&mut balancers, service("second", on(80, 2))), ["second", "third"]);
+        assert_eq!(told(&mut balancers, service("second", on(80, 2))), ["second"], "the oldest of all is the same");
+        let mut with_status = on(80, 1);
+        with_status["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } });
+        assert_eq!(told(&mut balancers, service("web", with_status)), ["web"], "what it says changes no port");
         assert_eq!(told(&mut balancers, service("web", on(82, 1))), ["second", "third", "web"], "it gives up a port");
         let message = |name: &str| {
             let plan = balancers.plan(&("shop".to_owned(), name.to_owned()), now());

@@ -121,10 +121,24 @@ impl Model {
             number,
             node_port: port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0),
             is_ipv6,
-            cluster: targets(eligible(of_port.iter().copied())),
-            local: targets(eligible(here())),
+            cluster: targets(eligible(of_port.iter().copied(), |staying| self.keep_near(staying))),
+            local: targets(eligible(here(), |_| {})),
             serving: of_port.iter().filter(|(endpoint, _)| serves(endpoint)).map(|it| backend(*it)).collect(),
         })
+    }
+
+    /// Keeps those that are meant for this node, or for its zone, as upstream does: if all say whom they are meant for, and one is meant
+    /// for us.
+    fn keep_near(&self, endpoints: &mut Vec<(&Endpoint, u16)>) {
+        let is_for_node = |endpoint: &Endpoint| endpoint.for_this_node == Some(true);
+        let is_for_zone =
+            |endpoint: &Endpoint| self.zone.as_ref().is_some_and(|zone| endpoint.for_zones.contains(zone));
+        if endpoints.iter().all(|it| it.0.for_this_node.is_some()) && endpoints.iter().any(|it| is_for_node(it.0)) {
+            endpoints.retain(|it| is_for_node(it.0));
+        } else if endpoints.iter().all(|it| !it.0.for_zones.is_empty()) && endpoints.iter().any(|it| is_for_zone(it.0))
+        {
+            endpoints.retain(|it| is_for_zone(it.0));
+        }
     }
 
     /// The addresses that a Service has outside: those of its load balancer, and those that its author claims.
@@ -266,11 +280,15 @@ fn backend((endpoint, port): (&Endpoint, u16)) -> Backend {
     Backend { address: endpoint.address, port }
 }
 
-/// Who takes new connections: whoever is ready and stays; if nobody does, whoever leaves and still serves.
-fn eligible<'a>(endpoints: impl Iterator<Item = (&'a Endpoint, u16)> + Clone) -> BTreeSet<Backend> {
-    let staying: BTreeSet<_> = endpoints.clone().filter(|(it, _)| it.takes_new()).map(backend).collect();
+/// Who takes new connections: whoever is ready and stays, as far as `choose` keeps them; if nobody does, whoever leaves and still serves.
+fn eligible<'a>(
+    endpoints: impl Iterator<Item = (&'a Endpoint, u16)> + Clone,
+    choose: impl FnOnce(&mut Vec<(&'a Endpoint, u16)>),
+) -> BTreeSet<Backend> {
+    let mut staying: Vec<_> = endpoints.clone().filter(|(it, _)| it.takes_new()).collect();
     if !staying.is_empty() {
-        return staying;
+        choose(&mut staying);
+        return staying.into_iter().map(backend).collect();
     }
     endpoints.filter(|(it, _)| it.terminating && (it.ready || it.serving)).map(backend).collect()
 }

@@ -537,3 +537,35 @@ fn cut_pod_gets_no_connections_from_slices_that_do_not_name_it() {
         assert_eq!(node.client.run(answers("10.87.0.10:80", 30)), numbers(&["11", "12"]));
     });
 }
+
+/// What conntrack takes for no part of a connection is not translated. It is lost and sent again; whoever got it would reset the connection.
+#[test]
+fn packet_beyond_its_window_costs_no_connection() {
+    fn nft(commands: &str) -> String {
+        let output = std::process::Command::new("nft").arg(commands).output().unwrap();
+        assert!(output.status.success(), "nft {commands}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+    on_a_node(async |node| {
+        let mut open = node.client.run(|| Call::open("10.87.0.9:80").unwrap());
+        let said = open.hear();
+        let number: usize = said.split(' ').next().unwrap().parse().unwrap();
+        let pod = &node.pods[number - 11];
+        pod.run(|| {
+            nft("add table ip bad; add chain ip bad out { type filter hook output priority 0; }");
+            nft("add rule ip bad out tcp sport 8080 tcp flags & psh == psh tcp sequence set tcp sequence ^ 0x80000000 counter")
+        });
+        let since = Instant::now();
+        let mut open = node.client.run(move || {
+            open.0.write_all(b"x").unwrap();
+            open
+        });
+        // One is on its way; what the client made of it would come back at once.
+        while pod.run(|| nft("list table ip bad")).contains("counter packets 0") {
+            assert!(since.elapsed() < PATIENCE, "the pod sends nothing");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        pod.run(|| nft("delete table ip bad"));
+        assert_eq!(open.hear(), said, "it is sent again");
+    });
+}

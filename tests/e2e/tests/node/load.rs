@@ -1,5 +1,5 @@
 //! Longer stories of requests through a Service while its pods leave, each told twice: nothing is lost, and with the barrier off something
-//! is, so that the story can tell.
+//! is, so that the story can tell. With `ADIEU_LOAD=full` they are told in full length.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::time::{Duration, Instant};
@@ -15,6 +15,11 @@ use crate::shop::{Clients, Shop, ensure_no_loss};
 const CLIENTS: Clients = Clients { new: 4, kept: 3, slow: 6 };
 /// How often a story is told at most until something is lost with the barrier off.
 const NAKED_TRIES: usize = 10;
+
+/// How often something is done: enough to tell, or as often as the whole story says.
+fn times(enough: usize, full: usize) -> usize {
+    if std::env::var("ADIEU_LOAD").is_ok_and(|length| length == "full") { full } else { enough }
+}
 
 fn naked() -> Value {
     json!({ "adieu.dev/drain-barrier": "off" })
@@ -40,14 +45,13 @@ async fn ensure_loss_without_barrier(
     Ok(())
 }
 
-/// [TR-97] [TR-98] Ten rollouts of four replicas in a row, with new, kept and slow requests; nobody comes after TERM.
-#[ignore = "open since 2026-11-18: written, and not run yet"]
+/// [TR-97] [TR-98] Rollouts of four replicas in a row, with new, kept and slow requests; nobody comes after TERM.
 #[tokio::test(flavor = "multi_thread")]
 async fn rollouts_in_a_row_lose_no_request_unless_the_barrier_is_off() -> Result<()> {
     let instance = Instance::start().await?;
     let shop = Shop::open(&instance, "web", 4, 0, json!({})).await?;
     let load = shop.ask(CLIENTS).await?;
-    for _ in 0..10 {
+    for _ in 0..times(5, 10) {
         shop.roll_out(4).await?;
     }
     ensure_no_loss(&shop, &load.stop().await?)?;
@@ -57,7 +61,6 @@ async fn rollouts_in_a_row_lose_no_request_unless_the_barrier_is_off() -> Result
 }
 
 /// [TR-103] Scaled from eight to one and back, then a pod is deleted every half second, whatever the others are doing.
-#[ignore = "open since 2026-11-18: written, and not run yet"]
 #[tokio::test(flavor = "multi_thread")]
 async fn scaling_and_random_deletes_lose_no_request_unless_the_barrier_is_off() -> Result<()> {
     let instance = Instance::start().await?;
@@ -65,7 +68,7 @@ async fn scaling_and_random_deletes_lose_no_request_unless_the_barrier_is_off() 
     let load = shop.ask(CLIENTS).await?;
     shop.scale(1).await?;
     shop.scale(8).await?;
-    delete_every_half_second(&shop, 20).await?;
+    delete_every_half_second(&shop, times(10, 20)).await?;
     shop.until_ready(8).await?;
     ensure_no_loss(&shop, &load.stop().await?)?;
     ensure_loss_without_barrier(&instance, 8, CLIENTS, async |shop| {
@@ -93,7 +96,6 @@ async fn delete_every_half_second(shop: &Shop, count: usize) -> Result<()> {
 
 /// [TR-29] A single replica is evicted by a drain of its node: it serves until another can take its place, which is not before
 /// the node takes pods again.
-#[ignore = "open since 2026-11-18: written, and not run yet"]
 #[tokio::test(flavor = "multi_thread")]
 async fn drained_node_with_a_single_replica_loses_no_request_unless_the_barrier_is_off() -> Result<()> {
     let instance = Instance::start().await?;
@@ -125,7 +127,6 @@ async fn drained_node_with_a_single_replica_loses_no_request_unless_the_barrier_
 }
 
 /// [TR-106] With a kill at three moments: the agent is killed in the middle of rollouts and started again, each time at another moment.
-#[ignore = "open since 2026-11-18: written, and not run yet"]
 #[tokio::test(flavor = "multi_thread")]
 async fn rollout_while_the_agent_is_killed_loses_no_request() -> Result<()> {
     let mut instance = Instance::start().await?;

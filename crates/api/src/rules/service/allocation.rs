@@ -2,7 +2,7 @@
 //!
 //! Pure: the caller reads the other services, holds whatever keeps two allocations apart, and stores the answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
@@ -34,6 +34,37 @@ impl std::fmt::Display for ServiceRange {
     }
 }
 
+/// A text that names no usable range of service addresses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("service range {text:?} is not valid: {why}; write it like \"10.87.0.0/16\"")]
+pub struct InvalidServiceRange {
+    text: String,
+    why: &'static str,
+}
+
+impl std::str::FromStr for ServiceRange {
+    type Err = InvalidServiceRange;
+
+    fn from_str(text: &str) -> Result<Self, InvalidServiceRange> {
+        let read = || {
+            let (address, prefix) = text.split_once('/').ok_or("it has no prefix length")?;
+            let address: Ipv4Addr = address.parse().map_err(|_| "it is no IPv4 network")?;
+            let prefix = prefix.parse().map_err(|_| "its prefix length is no number")?;
+            let range = Self::new(address, prefix).ok_or("its prefix length must be from 8 to 28")?;
+            if range.network != u32::from(address) {
+                return Err("its address has bits beyond the prefix");
+            }
+            let is_usual = !(address.is_loopback() || address.is_multicast() || address.is_link_local());
+            if is_usual && address.octets()[0] != 0 {
+                Ok(range)
+            } else {
+                Err("these addresses have a meaning of their own")
+            }
+        };
+        read().map_err(|why| InvalidServiceRange { text: text.to_owned(), why })
+    }
+}
+
 impl ServiceRange {
     /// The network of `address`; `None` unless it can hold services (between a /8 and a /28).
     pub fn new(address: Ipv4Addr, prefix: u32) -> Option<Self> {
@@ -55,36 +86,68 @@ impl ServiceRange {
         u8::try_from(self.prefix).unwrap_or(32)
     }
 
+    /// Whether it shares addresses with the network of that many bits.
+    pub fn overlaps(self, network: Ipv4Addr, prefix: u8) -> bool {
+        let common = u32::from(prefix).min(self.prefix);
+        let mask = u32::MAX.checked_shl(32_u32.saturating_sub(common)).unwrap_or(0);
+        self.network & mask == u32::from(network) & mask
+    }
+
     /// How many addresses there are to give: not the network's own, not the broadcast.
     fn size(self) -> u32 {
         (1 << (32 - self.prefix)) - 2
     }
 
-    fn holds(self, address: Ipv4Addr) -> bool {
+    /// Whether it can give that address.
+    pub fn holds(self, address: Ipv4Addr) -> bool {
         let offset = u32::from(address).wrapping_sub(self.network);
         (1..=self.size()).contains(&offset)
     }
 }
 
-/// What services have already.
+/// What services have already, and how many have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
-    addresses: BTreeSet<String>,
-    node_ports: BTreeSet<(String, i64)>,
+    addresses: BTreeMap<String, usize>,
+    node_ports: BTreeMap<(String, i64), usize>,
 }
 
 impl Taken {
     /// Adds what `service` has.
     pub fn add(&mut self, service: &Value) {
-        let spec = &service["spec"];
-        self.addresses.extend(list(spec, "clusterIPs").iter().filter_map(Value::as_str).map(ToOwned::to_owned));
-        for port in list(spec, "ports") {
-            if let Some(number) = port["nodePort"].as_i64().filter(|number| *number != 0) {
-                self.node_ports.insert((word(port, "protocol").to_owned(), number));
-            }
+        for address in addresses(service) {
+            *self.addresses.entry(address).or_default() += 1;
         }
-        if let Some(number) = spec["healthCheckNodePort"].as_i64().filter(|number| *number != 0) {
-            self.node_ports.insert(("TCP".to_owned(), number));
+        for port in numbers(service) {
+            *self.node_ports.entry(port).or_default() += 1;
+        }
+    }
+
+    /// Takes away what `service` had when it was added.
+    pub fn remove(&mut self, service: &Value) {
+        addresses(service).for_each(|address| take_one(&mut self.addresses, &address));
+        numbers(service).for_each(|port| take_one(&mut self.node_ports, &port));
+    }
+}
+
+fn addresses(service: &Value) -> impl Iterator<Item = String> {
+    list(&service["spec"], "clusterIPs").iter().filter_map(Value::as_str).map(ToOwned::to_owned)
+}
+
+fn numbers(service: &Value) -> impl Iterator<Item = (String, i64)> {
+    let spec = &service["spec"];
+    let of_ports =
+        list(spec, "ports").iter().map(|port| (word(port, "protocol").to_owned(), port["nodePort"].as_i64()));
+    let of_health = ("TCP".to_owned(), spec["healthCheckNodePort"].as_i64());
+    let all = of_ports.chain([of_health]);
+    all.filter_map(|(protocol, number)| Some((protocol, number.filter(|number| *number != 0)?)))
+}
+
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
@@ -141,7 +204,7 @@ fn address(
             return;
         }
         // The first is always taken, also while its service is being put back.
-        Ok(address) if taken.addresses.contains(&asked) || (address == range.first() && !is_own) => {
+        Ok(address) if taken.addresses.contains_key(&asked) || (address == range.first() && !is_own) => {
             causes.push(refused("provided IP is already allocated".to_owned()));
             return;
         }
@@ -153,7 +216,7 @@ fn address(
                 .map(|step| {
                     Ipv4Addr::from(range.network + 2 + (start % (range.size() - 1) + step) % (range.size() - 1))
                 })
-                .filter(|address| !taken.addresses.contains(&address.to_string()));
+                .filter(|address| !taken.addresses.contains_key(&address.to_string()));
             let Some(free) = free.clone().find(|address| *address != range.dns()).or_else(|| free.next()) else {
                 let text = "failed to allocate a serviceIP: range is full";
                 causes.push(Cause::invalid("spec.clusterIPs", json!([""]), text));
@@ -192,7 +255,7 @@ fn health_port(service: &mut Value, old: Option<&Value>, taken: &Taken, start: u
         list(&service["spec"], "ports").iter().filter_map(|port| port["nodePort"].as_i64()).collect();
     let spec = meta::child_mut(service, "spec");
     let field = "spec.healthCheckNodePort";
-    let is_taken = |number: i64| taken.node_ports.contains(&("TCP".to_owned(), number)) || own.contains(&number);
+    let is_taken = |number: i64| taken.node_ports.contains_key(&("TCP".to_owned(), number)) || own.contains(&number);
     match (needed, asked) {
         (false, Some(number)) if held == Some(number) => {
             spec.remove("healthCheckNodePort");
@@ -246,7 +309,7 @@ fn node_ports(service: &mut Value, old: Option<&Value>, taken: &Taken, start: u3
         let field = format!("spec.ports[{index}].nodePort");
         let held = |number: i64| {
             let key = (protocol.clone(), number);
-            taken.node_ports.contains(&key) && !own.node_ports.contains(&key)
+            taken.node_ports.contains_key(&key) && !own.node_ports.contains_key(&key)
         };
         match port["nodePort"].as_i64().unwrap_or(0) {
             0 if unwanted => {}
