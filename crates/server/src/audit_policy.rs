@@ -176,14 +176,12 @@ impl AuditRule {
             return wrong(format!("{path}.level"), "must be None, Metadata, Request or RequestResponse");
         };
         let decision = AuditDecision { level, omit_stages: stages(path, rule)?, omits_managed_fields: false };
-        let resources = match &rule["resources"] {
-            Value::Null => Vec::new(),
-            Value::Array(all) => {
-                let read = |(at, of)| GroupResources::read(&format!("{path}.resources[{at}]"), of);
-                all.iter().enumerate().map(read).collect::<Result<_, _>>()?
-            }
-            _ => return wrong(format!("{path}.resources"), "must be a list"),
+        let of = &rule["resources"];
+        let Some(all) = of.as_array().map(Vec::as_slice).or_else(|| of.is_null().then_some(&[])) else {
+            return wrong(format!("{path}.resources"), "must be a list");
         };
+        let read = |(at, of)| GroupResources::read(&format!("{path}.resources[{at}]"), of);
+        let resources = all.iter().enumerate().map(read).collect::<Result<_, _>>()?;
         let read = Self {
             users: words(path, rule, "users")?,
             groups: words(path, rule, "userGroups")?,
@@ -193,7 +191,8 @@ impl AuditRule {
             resources,
             ..Self::everything(decision)
         };
-        if !read.paths.is_empty() && !(read.resources.is_empty() && read.namespaces.is_empty()) {
+        let is_about_objects = !read.resources.is_empty() || !read.namespaces.is_empty();
+        if is_about_objects && !read.paths.is_empty() {
             let reason = "cannot stand beside resources or namespaces: no request has both; write two rules";
             return wrong(format!("{path}.nonResourceURLs"), reason);
         }
@@ -242,10 +241,9 @@ impl AuditRule {
 impl GroupResources {
     fn read(path: &str, of: &Value) -> Result<Self, AuditPolicyError> {
         known_fields(path, of, &["group", "resources", "resourceNames"])?;
-        let group = match &of["group"] {
-            Value::Null => String::new(),
-            Value::String(group) => group.clone(),
-            _ => return wrong(format!("{path}.group"), "must be a word; \"\" is the core group"),
+        let group = &of["group"];
+        let Some(group) = group.as_str().or_else(|| group.is_null().then_some("")).map(str::to_owned) else {
+            return wrong(format!("{path}.group"), "must be a word; \"\" is the core group");
         };
         if group.contains('/') {
             return wrong(format!("{path}.group"), format!("{group:?} must be a group without a version"));
@@ -267,7 +265,7 @@ impl GroupResources {
         if self.resources.is_empty() {
             return true;
         }
-        if !self.names.is_empty() && !self.names.iter().any(|name| *name == at.name) {
+        if !self.names.is_empty() && !self.names.contains(&at.name) {
             return false;
         }
         self.resources.iter().any(|of| match of.split_once('/') {
@@ -298,19 +296,18 @@ fn known_fields(path: &str, value: &Value, known: &[&str]) -> Result<(), AuditPo
 }
 
 fn words(path: &str, of: &Value, name: &str) -> Result<Vec<String>, AuditPolicyError> {
-    let list = match &of[name] {
-        Value::Null => return Ok(Vec::new()),
-        Value::Array(list) => list.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<_>>(),
-        _ => None,
-    };
+    if of[name].is_null() {
+        return Ok(Vec::new());
+    }
+    let list = of[name].as_array();
+    let list = list.and_then(|list| list.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<_>>());
     list.map_or_else(|| wrong(field(path, name), "must be a list of words"), Ok)
 }
 
 fn flag(path: &str, of: &Value, name: &str) -> Result<Option<bool>, AuditPolicyError> {
-    match &of[name] {
-        Value::Null => Ok(None),
-        Value::Bool(flag) => Ok(Some(*flag)),
-        _ => wrong(field(path, name), "must be true or false"),
+    match of[name].as_bool() {
+        None if !of[name].is_null() => wrong(field(path, name), "must be true or false"),
+        flag => Ok(flag),
     }
 }
 
