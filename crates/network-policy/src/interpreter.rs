@@ -1,5 +1,9 @@
 //! Does with a packet what the kernel would do with it, for tests: takes the rules step by step.
+//!
+//! A transaction may be committed between any two steps. Each lookup sees the elements of its moment; the rules of a chain are those of
+//! the moment in which the packet came to the base chain.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use nft::{Direction, Expression, Family, Header, Inverted, MetaKey, Relation, Rule, Verdict};
@@ -21,7 +25,11 @@ pub(crate) struct Passing {
 }
 
 pub(crate) struct Interpreter<'a> {
-    tables: &'a Tables,
+    before: &'a Tables,
+    after: &'a Tables,
+    /// How many steps there are before the commit.
+    commit_at: usize,
+    steps: Cell<usize>,
     fixed: BTreeMap<Name, Vec<Rule>>,
 }
 
@@ -34,32 +42,59 @@ enum Outcome {
 
 impl<'a> Interpreter<'a> {
     pub(crate) fn new(settings: &Settings, tables: &'a Tables) -> Self {
+        Self::with_commit(settings, tables, tables)
+    }
+
+    /// One set of tables becomes the other while packets pass.
+    pub(crate) fn with_commit(settings: &Settings, before: &'a Tables, after: &'a Tables) -> Self {
         let mut fixed = BTreeMap::new();
         for family in [Family::Ip, Family::Ip6] {
             for (chain, rules) in skeleton(settings, family).chains {
                 fixed.insert((family, chain.name), rules);
             }
         }
-        Self { tables, fixed }
+        Self { before, after, commit_at: 0, steps: Cell::new(0), fixed }
+    }
+
+    /// Whether there is a commit after so many steps with which it passes these chains.
+    pub(crate) fn passes_amid(&mut self, chains: &[&str], passing: &Passing) -> bool {
+        self.commit_at = 0;
+        loop {
+            if self.passes(chains, passing) {
+                return true;
+            }
+            self.commit_at += 1;
+            if self.commit_at > self.steps.get() {
+                return false;
+            }
+        }
+    }
+
+    /// The tables of the next step.
+    fn step(&self) -> &'a Tables {
+        let steps = self.steps.get();
+        self.steps.set(steps + 1);
+        if steps < self.commit_at { self.before } else { self.after }
     }
 
     /// Whether it passes these chains, one after the other.
     pub(crate) fn passes(&self, chains: &[&str], passing: &Passing) -> bool {
         let family = family_of(passing.packet.source);
-        chains.iter().all(|chain| self.run(family, chain, passing) != Outcome::Dropped)
+        self.steps.set(0);
+        chains.iter().all(|chain| self.run(family, chain, passing, self.step()) != Outcome::Dropped)
     }
 
-    fn run(&self, family: Family, chain: &str, passing: &Passing) -> Outcome {
+    fn run(&self, family: Family, chain: &str, passing: &Passing, tables: &Tables) -> Outcome {
         let name = (family, chain.to_owned());
-        let rules = self.fixed.get(&name).or_else(|| self.tables.chains.get(&name));
-        let rules = rules.unwrap_or_else(|| panic!("no chain {chain}"));
-        for rule in rules {
+        let rules = self.fixed.get(&name).or_else(|| tables.chains.get(&name));
+        assert!(rules.is_some() || self.after.chains.contains_key(&name), "no chain {chain}");
+        for rule in rules.into_iter().flatten() {
             match self.take(family, rule, passing) {
                 None | Some(Verdict::Continue) => {}
                 Some(Verdict::Accept) => return Outcome::Accepted,
                 Some(Verdict::Drop) => return Outcome::Dropped,
-                Some(Verdict::Goto(chain)) => return self.run(family, &chain, passing),
-                Some(Verdict::Jump(chain)) => match self.run(family, &chain, passing) {
+                Some(Verdict::Goto(chain)) => return self.run(family, &chain, passing, tables),
+                Some(Verdict::Jump(chain)) => match self.run(family, &chain, passing, tables) {
                     Outcome::GoesOn => {}
                     decided @ (Outcome::Accepted | Outcome::Dropped) => return decided,
                 },
@@ -114,7 +149,8 @@ impl<'a> Interpreter<'a> {
                     }
                 }
                 Expression::VerdictMap { map, .. } => match self.find(family, map, &registers)? {
-                    Content::Goto(chain) => verdict = Some(Verdict::Goto(chain)),
+                    Content::Accept => verdict = Some(Verdict::Accept),
+                    Content::Jump(chain) => verdict = Some(Verdict::Jump(chain)),
                     Content::Member | Content::RangeEnd => panic!("no verdict in {map}"),
                 },
                 Expression::Verdict(it) => verdict = Some(it.clone()),
@@ -127,7 +163,7 @@ impl<'a> Interpreter<'a> {
 
     /// What is found under the key at the first register.
     fn find(&self, family: Family, set: &str, registers: &[u8]) -> Option<Content> {
-        let elements = self.tables.elements.get(&(family, set.to_owned()))?;
+        let elements = self.step().elements.get(&(family, set.to_owned()))?;
         if !elements.values().any(|content| *content == Content::RangeEnd)
             && !set.starts_with("blocks")
             && !set.starts_with("ports")
@@ -140,7 +176,7 @@ impl<'a> Interpreter<'a> {
         for (key, content) in elements {
             match content {
                 Content::RangeEnd => ranges.last_mut()?.1 = value(key) - 1,
-                Content::Member | Content::Goto(_) => ranges.push((value(key), u128::MAX)),
+                Content::Member | Content::Accept | Content::Jump(_) => ranges.push((value(key), u128::MAX)),
             }
         }
         has(&ranges, value(&registers[..bytes])).then_some(Content::Member)

@@ -69,7 +69,7 @@ pub(crate) fn difference(
             deleted.entry(name).or_default().push(was.element(key));
         }
         if let Some(is) = is {
-            takes_away |= matches!(is, Content::Goto(_));
+            takes_away |= matches!(is, Content::Jump(_));
             added.entry(name).or_default().push(is.element(key));
         }
     }

@@ -18,13 +18,13 @@ use crate::wanted::{Claimant, Content, Wanted};
 
 /// From which link a pod sends, and as whom.
 pub(crate) const FROM_PODS: &str = "from_pods";
-/// Pods whose policies are in force.
+/// Pods whose policies are in force: answers reach them.
 pub(crate) const TO_PODS: &str = "to_pods";
 /// A pod and itself.
 pub(crate) const TO_ITSELF: &str = "to_itself";
-/// Which policies decide who enters a pod.
+/// Which policies decide who enters a pod; nobody enters one that is not here.
 pub(crate) const MAY_ENTER: &str = "may_enter";
-/// Which policies decide where a pod's packets go.
+/// Which policies decide where a pod's packets go; those of one that is not here go nowhere.
 pub(crate) const MAY_LEAVE: &str = "may_leave";
 /// How long names of links are, filled up with zeros.
 pub(crate) const LINK_BYTES: usize = 16;
@@ -382,12 +382,14 @@ impl Model {
             for (way, map) in [(Way::Ingress, MAY_ENTER), (Way::Egress, MAY_LEAVE)] {
                 let of_way = selected.iter().filter_map(|key| self.active.get(key)?.ways.get(&way));
                 let of_way: BTreeSet<_> = of_way.map(|(chain, _)| chain.clone()).collect();
-                if !of_way.is_empty() {
-                    let (chain, rules) = profile(&of_way);
-                    claim(map, own.clone(), Content::Goto(chain.clone()));
-                    self.wanted.use_chain(&(family, chain.clone()), &rules);
-                    chains.push((family, chain));
+                if of_way.is_empty() {
+                    claim(map, own.clone(), Content::Accept);
+                    continue;
                 }
+                let (chain, rules) = profile(&of_way);
+                claim(map, own.clone(), Content::Jump(chain.clone()));
+                self.wanted.use_chain(&(family, chain.clone()), &rules);
+                chains.push((family, chain));
             }
         }
         let Some(local) = self.locals.get_mut(uid) else { return };

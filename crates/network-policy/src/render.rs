@@ -4,7 +4,7 @@
 //! changes, so that only elements and what leads where are ever compared.
 //!
 //! ```text
-//! base chain ── in / out: local pod ──▶ pods_HASH ── jump ──▶ rules_HASH   accept …
+//! base chain ─ jump: local pod ──▶ pods_HASH ── jump ──▶ rules_HASH   accept …
 //!                                        │                    peers_HASH     addresses of pods, elements come and go
 //!                                        │                    doors_HASH     the same of who shares an address, with ports
 //!                                        │                    names_HASH     pods' ports of those names, come and go

@@ -12,6 +12,11 @@
 //! connection's first is judged, so that a connection ends when it is no longer allowed; answers pass. Two chains judge what goes
 //! from pod to pod: to be accepted by the first is not to be accepted by the second.
 //!
+//! A packet may be on its way while a transaction is committed. Each of its lookups then sees the elements of its own moment, and a
+//! chain of the transaction is empty to a packet that was in a base chain before. So whether a pod is here and what its policies are
+//! is one lookup, and whoever is not accepted is dropped, as the last rule of the base chain: a packet in between is lost, and never
+//! passes. For the same reason verdicts jump and do not go: a chain that is empty comes back.
+//!
 //! The table's comment names the version of all this: a table of another version is replaced whole.
 
 use std::net::IpAddr;
@@ -95,6 +100,7 @@ pub(crate) fn fixed_set(family: Family, name: &str) -> Set {
 pub(crate) fn skeleton(settings: &Settings, family: Family) -> TableSpec {
     let from_pod = || Rule::new().input_name_begins(Relation::Equal, &settings.prefix);
     let to_pod = || Rule::new().output_name_begins(Relation::Equal, &settings.prefix);
+    let drop_all = |rule: Rule| rule.with(Expression::Counter).verdict(Verdict::Drop);
     let not_in = |set: &str| Expression::InSet { set: set.into(), key: Register::FIRST, inverted: nft::Inverted::Yes };
     // From addresses of the link, which are in no list. Nobody tracks them, and no policy is about them.
     let neighbours: Vec<_> = match family {
@@ -115,9 +121,9 @@ pub(crate) fn skeleton(settings: &Settings, family: Family) -> TableSpec {
         .with(Expression::Meta { key: MetaKey::InputName, to: Register::FIRST })
         .with(load_address(family, Side::Source, Register::word(words)))
         .with(not_in(FROM_PODS));
-    check_source.push(spoofed.with(Expression::Counter).verdict(Verdict::Drop));
+    check_source.push(drop_all(spoofed));
     let unknown = to_pod().with(load_address(family, Side::Destination, Register::FIRST)).with(not_in(TO_PODS));
-    let check_pod = vec![unknown.with(Expression::Counter).verdict(Verdict::Drop)];
+    let check_pod = vec![drop_all(unknown)];
 
     // A packet that nobody tracks goes neither way, and is judged.
     let answers = |rule: Rule| rule.direction_is(Direction::Reply).verdict(Verdict::Accept);
@@ -139,8 +145,9 @@ pub(crate) fn skeleton(settings: &Settings, family: Family) -> TableSpec {
         rule.with(load_address(family, side, Register::FIRST))
             .with(Expression::VerdictMap { map: map.into(), key: Register::FIRST })
     };
-    let judge =
-        |at: &dyn Fn() -> Rule, side, map| vec![answers(at()), errors(at()), itself(at()), decide(at(), side, map)];
+    let judge = |at: &dyn Fn() -> Rule, side, map| {
+        vec![answers(at()), errors(at()), itself(at()), decide(at(), side, map), drop_all(at())]
+    };
 
     let next = if family == Family::Ip6 { 4 } else { 1 };
     let mut refused: Vec<_> = Protocol::ALL
@@ -166,7 +173,7 @@ pub(crate) fn skeleton(settings: &Settings, family: Family) -> TableSpec {
                 })
         })
         .collect();
-    refused.push(Rule::new().with(Expression::Counter).verdict(Verdict::Drop));
+    refused.push(drop_all(Rule::new()));
     let at = |name, hook, priority| Chain::at(name, ChainKind::Filter, hook, priority);
     TableSpec {
         chains: vec![

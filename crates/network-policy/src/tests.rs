@@ -18,6 +18,7 @@ use crate::selector::Labels;
 use crate::skeleton::Settings;
 
 mod beside_others;
+mod commits;
 mod data_path;
 mod matrix;
 mod random;
@@ -123,14 +124,20 @@ impl Cluster {
 
     /// Whether a packet passes by the rules, and by the judge, who must agree.
     pub(crate) fn passes(&self, from: &str, to: &str, is_ipv6: bool, protocol: u8, port: u16) -> bool {
-        let packet =
-            Packet { source: self.address(from, is_ipv6), destination: self.address(to, is_ipv6), protocol, port };
-        let passing = Passing { packet, input: self.link(from), output: self.link(to), direction: Direction::Original };
+        let passing = self.passing(from, to, is_ipv6, protocol, port);
+        let packet = passing.packet;
         let settings = settings();
         let interpreter = Interpreter::new(&settings, &self.model.wanted.tables);
         let by_rules = interpreter.passes(&["check_source", "check_pod", "leave_pod", "enter_pod"], &passing);
         assert_eq!(by_rules, self.model.world().lets_pass(packet), "rules and judge differ about {packet:?}");
         by_rules
+    }
+
+    /// A packet that opens a connection.
+    pub(crate) fn passing(&self, from: &str, to: &str, is_ipv6: bool, protocol: u8, port: u16) -> Passing {
+        let packet =
+            Packet { source: self.address(from, is_ipv6), destination: self.address(to, is_ipv6), protocol, port };
+        Passing { packet, input: self.link(from), output: self.link(to), direction: Direction::Original }
     }
 
     /// Whether a pod's packet to the node itself passes.

@@ -12,8 +12,10 @@ pub(crate) enum Content {
     Member,
     /// The first key behind a range.
     RangeEnd,
-    /// Packets go on in that chain.
-    Goto(String),
+    /// Packets pass.
+    Accept,
+    /// Packets go on in that chain, and come back if it says nothing.
+    Jump(String),
 }
 
 impl Content {
@@ -21,7 +23,8 @@ impl Content {
         match &element.value {
             None if element.ends_range => Some(Self::RangeEnd),
             None => Some(Self::Member),
-            Some(nft::Value::Verdict(Verdict::Goto(chain))) => Some(Self::Goto(chain.clone())),
+            Some(nft::Value::Verdict(Verdict::Accept)) => Some(Self::Accept),
+            Some(nft::Value::Verdict(Verdict::Jump(chain))) => Some(Self::Jump(chain.clone())),
             Some(_) => None,
         }
     }
@@ -30,7 +33,8 @@ impl Content {
         match self {
             Self::Member => Element::key(key.to_vec()),
             Self::RangeEnd => Element::range_end(key.to_vec()),
-            Self::Goto(chain) => Element::verdict(key.to_vec(), Verdict::Goto(chain.clone())),
+            Self::Accept => Element::verdict(key.to_vec(), Verdict::Accept),
+            Self::Jump(chain) => Element::verdict(key.to_vec(), Verdict::Jump(chain.clone())),
         }
     }
 }
@@ -183,16 +187,16 @@ mod tests {
     fn element_that_two_want_stays_until_both_let_go_and_the_later_one_has_its_way() {
         let mut wanted = Wanted::default();
         let map = name("may_enter");
-        wanted.claim(&map, b"k", Content::Goto("first".into()), 1);
-        wanted.claim(&map, b"k", Content::Goto("second".into()), 2);
+        wanted.claim(&map, b"k", Content::Jump("first".into()), 1);
+        wanted.claim(&map, b"k", Content::Jump("second".into()), 2);
         let now = |wanted: &Wanted| wanted.tables.elements.get(&map)?.get(b"k".as_slice()).cloned();
-        assert_eq!(now(&wanted), Some(Content::Goto("second".into())));
+        assert_eq!(now(&wanted), Some(Content::Jump("second".into())));
         wanted.touched = Touched::default();
         wanted.unclaim(&map, b"k", 1);
         assert!(wanted.touched.is_empty(), "nothing changed");
-        wanted.claim(&map, b"k", Content::Goto("first".into()), 1);
+        wanted.claim(&map, b"k", Content::Jump("first".into()), 1);
         wanted.unclaim(&map, b"k", 2);
-        assert_eq!(now(&wanted), Some(Content::Goto("first".into())));
+        assert_eq!(now(&wanted), Some(Content::Jump("first".into())));
         wanted.unclaim(&map, b"k", 1);
         assert_eq!(now(&wanted), None);
         assert_eq!(wanted.touched.elements.len(), 1);

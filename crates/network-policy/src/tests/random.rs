@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use super::{Cluster, labels, policy};
 use crate::facts::PodFacts;
-use crate::interpreter::link_of;
+use crate::interpreter::{Interpreter, Passing, link_of};
 use crate::model::Model;
 use crate::policy::Policy;
 use crate::selector::Labels;
+use crate::wanted::Tables;
 
 /// Numbers that depend on the seed alone.
 pub(super) struct Dice(u64);
@@ -195,4 +196,48 @@ fn rules_of_random_clusters_are_those_of_a_fresh_look_and_agree_with_the_judge()
         }
     }
     assert!(cases >= 10_000, "{cases}");
+}
+
+/// [NP-36] A packet that is on its way while a pod comes or goes passes only if it passes before or after; while policies change, that
+/// holds of each chain.
+#[test]
+fn packet_that_a_commit_overtakes_passes_only_where_it_passes_before_or_after() {
+    const CHAINS: [&str; 4] = ["check_source", "check_pod", "leave_pod", "enter_pod"];
+    let settings = super::settings();
+    let (mut held, mut passed) = (0, 0);
+    let mut compare = |one: &Tables, other: &Tables, chains: &[&str], passing: &Passing| {
+        let always = [one, other].map(|tables| Interpreter::new(&settings, tables).passes(chains, passing));
+        for (before, after) in [(one, other), (other, one)] {
+            let amid = Interpreter::with_commit(&settings, before, after).passes_amid(chains, passing);
+            assert!(!amid || always.contains(&true), "{:?} passes {chains:?} in between", passing.packet);
+        }
+        if always.contains(&true) { passed += 1 } else { held += 1 }
+    };
+    for seed in 0..25 {
+        let mut dice = Dice::new(seed);
+        let mut cluster = Cluster::new();
+        let set_policy = |cluster: &mut Cluster, dice: &mut Dice| {
+            let policy = dice.policy();
+            cluster.model.set_policy(&Policy::key(&policy), Some(Policy::read(&policy)));
+        };
+        (0..3).for_each(|_| set_policy(&mut cluster, &mut dice));
+        let names: Vec<_> = cluster.numbers.keys().cloned().collect();
+        let local = names[dice.below(6)].clone();
+        let there = cluster.model.wanted.tables.clone();
+        cluster.model.release(&local);
+        let gone = cluster.model.wanted.tables.clone();
+        let (namespace, name) = local.split_once('/').unwrap();
+        cluster.set_pod(namespace, name, |_| {});
+        set_policy(&mut cluster, &mut dice);
+        let changed = cluster.model.wanted.tables.clone();
+        for _ in 0..20 {
+            let other = dice.of(&names).clone();
+            let (from, to) = if dice.chance(50) { (&local, &other) } else { (&other, &local) };
+            let (protocol, port, is_ipv6) = (*dice.of(&[6, 17, 1]), *dice.of(&[53, 79, 80, 8080]), dice.chance(30));
+            let passing = cluster.passing(from, to, is_ipv6, protocol, port);
+            compare(&there, &gone, &CHAINS, &passing);
+            CHAINS.iter().for_each(|chain| compare(&there, &changed, &[*chain], &passing));
+        }
+    }
+    assert!(held > 300 && passed > 300, "{held} held, {passed} passed");
 }

@@ -14,6 +14,7 @@ mod package;
 mod panics;
 mod proxy;
 mod python;
+mod records;
 mod refusals;
 mod rights;
 mod sessions;
