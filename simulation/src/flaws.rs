@@ -1,7 +1,8 @@
-//! Bugs planted in the agent and around it: each must be caught, and says by which laws.
+//! Bugs planted in the agent, in the controllers and around them: each must be caught, and says by which laws.
 
 use std::cell::Cell;
 
+pub use controllers::flaws::Flaw as ControllerFlaw;
 pub use node::flaws::Flaw;
 
 use crate::laws::Law;
@@ -41,7 +42,9 @@ pub fn has(flaw: WorldFlaw) -> bool {
 pub enum Planted {
     /// In the agent's wiring.
     InAgent(Flaw),
-    /// Around it.
+    /// In the controllers.
+    InControllers(ControllerFlaw),
+    /// Around them.
     InWorld(WorldFlaw),
 }
 
@@ -50,6 +53,7 @@ impl Planted {
     pub fn name(self) -> String {
         match self {
             Self::InAgent(flaw) => format!("{flaw:?}"),
+            Self::InControllers(flaw) => format!("{flaw:?}"),
             Self::InWorld(flaw) => format!("{flaw:?}"),
         }
     }
@@ -63,14 +67,22 @@ impl Planted {
     pub fn in_agent(self) -> Option<Flaw> {
         match self {
             Self::InAgent(flaw) => Some(flaw),
-            Self::InWorld(_) => None,
+            Self::InControllers(_) | Self::InWorld(_) => None,
         }
     }
 
-    /// If it is around it.
+    /// If it is in the controllers.
+    pub fn in_controllers(self) -> Option<ControllerFlaw> {
+        match self {
+            Self::InControllers(flaw) => Some(flaw),
+            Self::InAgent(_) | Self::InWorld(_) => None,
+        }
+    }
+
+    /// If it is around them.
     pub fn in_world(self) -> Option<WorldFlaw> {
         match self {
-            Self::InAgent(_) => None,
+            Self::InAgent(_) | Self::InControllers(_) => None,
             Self::InWorld(flaw) => Some(flaw),
         }
     }
@@ -80,12 +92,16 @@ const fn agent(flaw: Flaw) -> Planted {
     Planted::InAgent(flaw)
 }
 
+const fn controllers(flaw: ControllerFlaw) -> Planted {
+    Planted::InControllers(flaw)
+}
+
 const fn world(flaw: WorldFlaw) -> Planted {
     Planted::InWorld(flaw)
 }
 
 /// Every flaw, with the laws that it breaks: one of them at least.
-pub const ALL: [(Planted, &[Law]); 24] = [
+pub const ALL: [(Planted, &[Law]); 33] = [
     (agent(Flaw::ActsBeforeRecord), &[Law::NobodyIsStoppedUnasked]),
     (agent(Flaw::AsksNobody), &[Law::StatusIsTrue]),
     (agent(Flaw::DeletesWithoutStatus), &[Law::ExitsAreShown]),
@@ -110,4 +126,13 @@ pub const ALL: [(Planted, &[Law]); 24] = [
     (world(WorldFlaw::SyncsNoFolder), &[Law::NoWriteIsLost]),
     (world(WorldFlaw::TakesEchoForEnd), &[Law::NobodyIsStoppedUnasked, Law::AllEndsWell]),
     (world(WorldFlaw::HearsEverybody), &[Law::OnItsNode]),
+    (controllers(ControllerFlaw::CountsLeaving), &[Law::LeavingAreReplaced]),
+    (controllers(ControllerFlaw::ForgetsCreated), &[Law::SurgeIsKept]),
+    (controllers(ControllerFlaw::CountsWishes), &[Law::SurgeIsKept]),
+    (controllers(ControllerFlaw::TakesPodsForAvailable), &[Law::AvailabilityIsKept]),
+    (controllers(ControllerFlaw::ForcesLeaving), &[Law::OneOfAnIdentity]),
+    (controllers(ControllerFlaw::SkipsReadiness), &[Law::SetsGoInOrder]),
+    (controllers(ControllerFlaw::ForgetsIndexes), &[Law::JobCountsOnce]),
+    (controllers(ControllerFlaw::CountsTwice), &[Law::JobCountsOnce]),
+    (controllers(ControllerFlaw::KeepsGarbage), &[Law::WorkloadsConverge]),
 ];

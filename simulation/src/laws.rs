@@ -4,13 +4,15 @@
 //! which takes [`Profile::hop`](crate::scenario::Profile::hop) at most, and an agent that is dead does nothing.
 
 mod law;
+mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::faults::Fault;
 use crate::machine::plan_name;
-use crate::scenario::{ContainerPlan, Deed, HookPlan, PodPlan, Profile, Restart, Role, Scenario, Script};
+use crate::scenario::{ContainerPlan, Deed, HookPlan, PodPlan, Profile, Restart, Role, SERVER, Scenario, Script};
 use crate::trace::{Run, Shown, TraceEvent, TraceLine};
+use crate::workload::WorkloadPlan;
 
 pub use self::law::{Broken, Law};
 
@@ -28,6 +30,7 @@ pub fn fate(scenario: &Scenario, pod: &str) -> Fate {
     let leaves = scenario.acts.iter().any(|act| match &act.deed {
         Deed::Delete(name, _) | Deed::Remove(name) => name == pod,
         Deed::Create(_) | Deed::Edit(_) | Deed::ShutDown => false,
+        Deed::Rollout(_) | Deed::Scale(..) | Deed::Drain(_) | Deed::Uncordon(_) => false,
     });
     if leaves { Fate::Leaves } else { Fate::Stays }
 }
@@ -38,11 +41,27 @@ const NOTICED_MS: u64 = 75_000;
 /// When a story must be over.
 pub fn limit_ms(scenario: &Scenario) -> u64 {
     let last = scenario.acts.iter().map(|act| act.at).max().unwrap_or(0);
-    let own = scenario.pods.iter().map(|pod| pod.grace).max().unwrap_or(0);
+    let pods = scenario.pods.iter().chain(scenario.workloads.iter().map(|workload| &workload.pod));
+    let own = pods.map(|pod| pod.grace).max().unwrap_or(0);
     let asked = scenario.acts.iter().filter_map(|act| if let Deed::Delete(_, grace) = act.deed { grace } else { None });
     let grace = asked.max().unwrap_or(0).max(own);
     let down: u64 = scenario.crashes.iter().map(|crash| crash.down_ms).sum();
-    last + 2 * grace * 1000 + down + slack(scenario, 100) + 20_000
+    let workloads: u64 = scenario.workloads.iter().map(|workload| workload_ms(scenario, workload)).sum();
+    last + 2 * grace * 1000 + down + slack(scenario, 100) + 20_000 + workloads
+}
+
+/// How long a workload takes to become what was asked for: each time all of its pods, one after the other.
+fn workload_ms(scenario: &Scenario, workload: &WorkloadPlan) -> u64 {
+    let name = workload.name();
+    let size = |deed: &Deed| if let Deed::Scale(of, number) = deed { (of == name).then_some(*number) } else { None };
+    let sizes = scenario.acts.iter().filter_map(|act| size(&act.deed));
+    let most = sizes.max().unwrap_or(0).max(workload.replicas);
+    let changes = u64::try_from(scenario.acts.len()).unwrap_or(1);
+    let container = |it: &ContainerPlan| it.start_ms + it.ready_ms.unwrap_or(0) + it.pull_ms.unwrap_or(0) + 2_000;
+    let pod: u64 = workload.pod.containers.iter().map(container).sum();
+    // A node that is given up takes what it had of the workload with it.
+    let unseen = if workload.pod.tolerates.is_some() { NOTICED_MS } else { 0 };
+    changes * most * (pod + workload.pod.grace * 1000 + 60 * scenario.profile.hop()) + unseen
 }
 
 /// Before this nobody can say whether a story is over: who follows a static pod that was edited has yet to come up.
@@ -63,7 +82,9 @@ fn slack(scenario: &Scenario, seams: u64) -> u64 {
     let lost = if scenario.profile == Profile::Lossy { 12_000 } else { 0 };
     // So is what the runtime or the disk refuses, after it is over.
     let faults: u64 = scenario.faults.iter().map(|fault| 2_500 + fault.ms()).sum();
-    seams * scenario.profile.hop() + lost + faults
+    // Who finds no server asks again, after a pause that grows as well.
+    let served: u64 = scenario.crashes.iter().filter(|crash| crash.server).map(|crash| crash.down_ms + 8_000).sum();
+    seams * scenario.profile.hop() + lost + faults + served
 }
 
 /// What a run is taken to have ended with when its machine lost its power.
@@ -156,7 +177,9 @@ pub fn check(scenario: &Scenario, trace: &[TraceLine]) -> Vec<Broken> {
         fold.take(line);
     }
     fold.end();
-    fold.broken
+    let mut broken = fold.broken;
+    broken.extend(workloads::check(scenario, trace));
+    broken
 }
 
 impl Fold<'_> {
@@ -261,15 +284,16 @@ impl Fold<'_> {
         match &line.what {
             TraceEvent::Life(number) => {
                 (self.life, self.life_begun) = (*number, at);
-                self.served = false;
                 // A removal that was asked for may have been stored, and nobody was left to see it. One that was not is seen again.
                 for (_, pod) in self.pods.iter_mut().filter(|(who, _)| self.forced.contains(plan_name(who))) {
                     pod.object = None;
                 }
-                self.there = self.pods.iter().filter_map(|(who, pod)| Some((who.clone(), pod.object?))).collect();
-                self.pods.values_mut().for_each(|pod| (pod.seen_in_life, pod.heard) = (false, None));
+                self.served_anew();
+                self.pods.values_mut().for_each(|pod| pod.heard = None);
             }
             TraceEvent::Crash(_) => self.end_life(at),
+            TraceEvent::NodeLife(name) if name == SERVER => self.served_anew(),
+            TraceEvent::NodeCrash(words) if words.split(':').next() == Some(SERVER) => self.end_life(at),
             TraceEvent::NodeLife(_) => {
                 // Another agent: what the one before it had heard and asked for is not its.
                 (self.life, self.life_begun) = (self.life + 1_000, at);
@@ -302,6 +326,7 @@ impl Fold<'_> {
             }
             TraceEvent::User(_) => self.user(at, who, line),
             TraceEvent::Request(_) => self.served = true,
+            TraceEvent::Job(_) | TraceEvent::Evicted => {}
             TraceEvent::Heard => _ = self.pods.entry(who.to_owned()).or_default().heard.get_or_insert(at),
             TraceEvent::NodeFailed(why) => self.breaks(Law::TheNodeWorks, at, who, why.clone()),
             TraceEvent::Api(_) | TraceEvent::ApiGone if who.starts_with("mirror:") => {}
@@ -443,6 +468,8 @@ impl Fold<'_> {
         pod.shown.extend(shown.ended.iter().cloned());
         pod.node = shown.node.clone().or(pod.node.take());
         let unasked = pod.deletion_seen.is_none() && shown.deletion.is_some();
+        // Whom a workload takes away is a law of its own.
+        let unasked = unasked && self.scenario.workload(plan_name(who)).is_none();
         if unasked && !self.asked.contains(plan_name(who)) && !self.is_evicted(who) {
             self.breaks(Law::NobodyIsDeletedUnasked, at, who, "no user deleted it");
         }
@@ -624,6 +651,17 @@ impl Fold<'_> {
         }
     }
 
+    /// A server starts. What was there before is to be there again.
+    fn served_anew(&mut self) {
+        self.served = false;
+        // Of a workload, who was on no node yet is removed at once, and nobody need have seen it go.
+        let may_be_gone =
+            |who: &str, pod: &PodFacts| self.scenario.workload(plan_name(who)).is_some() && pod.runs.is_empty();
+        let there = self.pods.iter().filter(|(who, pod)| !may_be_gone(who, pod));
+        self.there = there.filter_map(|(who, pod)| Some((who.clone(), pod.object?))).collect();
+        self.pods.values_mut().for_each(|pod| pod.seen_in_life = false);
+    }
+
     /// Whose object was there when this life began must have been found by it.
     fn end_life(&mut self, at: u64) {
         if !self.served {
@@ -661,6 +699,12 @@ impl Fold<'_> {
         let at = self.over_ms;
         self.end_life(at);
         self.records(at);
+        let of_workload = |who: &str| self.scenario.workload(plan_name(who)).is_some();
+        let orphans = self.pods.iter().filter(|(who, pod)| of_workload(who) && pod.sandbox && pod.object.is_none());
+        let orphans: Vec<String> = orphans.map(|(who, _)| who.clone()).collect();
+        for who in orphans {
+            self.breaks(Law::AllEndsWell, at, &who, "its sandbox is still there");
+        }
         for plan in &self.scenario.pods {
             let of: Vec<(&String, &PodFacts)> =
                 self.pods.iter().filter(|(who, _)| plan_name(who) == plan.name).collect();

@@ -17,8 +17,8 @@ use tokio::sync::{Notify, mpsc};
 use crate::clock::{boot_ms_of, now_ms, wall_of_ms};
 use crate::dice::dice;
 use crate::faults::{Fault, Span};
-use crate::scenario::{ContainerPlan, HookPlan, Scenario, Script};
-use crate::trace::{Run, TraceEvent, TraceLine};
+use crate::scenario::{ContainerPlan, HookPlan, SERVER, Scenario, Script};
+use crate::trace::{JobShown, Run, Shown, TraceEvent, TraceLine};
 
 /// The machine, and who plays on it.
 pub struct Machine {
@@ -63,8 +63,10 @@ struct Inner {
     acts_done: usize,
     /// When the runtimes are away.
     away: Vec<Span>,
-    /// The pods whose objects are stored, each with whether it was deleted.
-    objects: BTreeMap<String, bool>,
+    /// The pods whose objects are stored, as they are shown.
+    objects: BTreeMap<String, Shown>,
+    /// Jobs that are complete.
+    complete: BTreeSet<String>,
     /// Pods that are gone, and of whose end there is no record yet.
     unrecorded: BTreeSet<String>,
     recorded: BTreeSet<String>,
@@ -147,7 +149,7 @@ impl Machine {
         let number = inner.life;
         // What happened while nobody looked has happened.
         inner.advance(now_ms());
-        inner.hosts.resize_with(self.scenario.nodes.len().max(1), Host::default);
+        inner.hosts.resize_with(self.scenario.nodes.len() + 1, Host::default);
         inner.hosts.iter_mut().for_each(|host| host.is_dead = false);
         inner.note("-", TraceEvent::Life(number));
         Life {
@@ -226,19 +228,37 @@ impl Machine {
 
     /// Whether the object of a pod of this plan was deleted and is still stored.
     pub fn is_leaving(&self, plan: &str) -> bool {
-        self.lock().objects.iter().any(|(label, deleted)| *deleted && plan_name(label) == plan)
+        self.lock().objects.iter().any(|(label, shown)| shown.deletion.is_some() && plan_name(label) == plan)
     }
 
     /// The objects that were deleted and are not among these any more: their end was not seen because the agent died with it.
     pub fn gone_unseen(&self, there: &BTreeSet<String>) -> Vec<String> {
         let inner = self.lock();
-        let gone = inner.objects.iter().filter(|(label, deleted)| **deleted && !there.contains(*label));
+        let gone = inner.objects.iter().filter(|(label, shown)| shown.deletion.is_some() && !there.contains(*label));
         gone.map(|(label, _)| label.clone()).collect()
     }
 
     /// Whether the record of an end is still to come.
     pub fn lacks_records(&self) -> bool {
         !self.lock().unrecorded.is_empty()
+    }
+
+    /// Whether every workload has become what it is to be in the end.
+    pub fn workloads_are_settled(&self) -> bool {
+        let inner = self.lock();
+        self.scenario.workloads.iter().all(|workload| {
+            let pods = inner.objects.iter().filter(|(label, _)| plan_name(label) == workload.name());
+            let pods: Vec<&Shown> = pods.map(|(_, shown)| shown).collect();
+            let Some((replicas, rollout)) = self.scenario.wanted(workload.name()) else { return pods.is_empty() };
+            if workload.kind.is_job() {
+                return inner.complete.contains(workload.name()) && pods.iter().all(|pod| pod.deletion.is_none());
+            }
+            let is_right = |pod: &&&Shown| {
+                pod.ready && pod.deletion.is_none() && pod.member.as_ref().is_some_and(|it| it.rollout == rollout)
+            };
+            let right = pods.iter().filter(is_right).count();
+            right == pods.len() && u64::try_from(right) == Ok(replicas)
+        })
     }
 
     /// Whether a sandbox of a pod of this plan is there.
@@ -296,7 +316,7 @@ impl Life {
 
     /// Who passes a seam that is no pod's.
     pub fn nobody(&self) -> &str {
-        if self.at() == 0 { "-" } else { self.host_name() }
+        if self.at() == 0 || self.host_name() == SERVER { "-" } else { self.host_name() }
     }
 
     fn is_over(&self, inner: &Inner) -> bool {
@@ -319,7 +339,7 @@ impl Life {
                 inner.seams.push(seam.clone());
                 let scenario = &self.machine.scenario;
                 match scenario.crashes.iter().find(|crash| crash.seam == seam) {
-                    Some(crash) if crash.node => {
+                    Some(crash) if crash.is_alone() && self.host.is_some() => {
                         // Nothing of this life is heard of from here on.
                         inner.hosts[self.at()].life += 1;
                         self.host_crash.notify_one();
@@ -638,7 +658,9 @@ impl Inner {
 
     fn note_at(&mut self, at: u64, who: &str, what: TraceEvent) {
         if let TraceEvent::Api(shown) = &what {
-            self.objects.insert(who.to_owned(), shown.deletion.is_some());
+            self.objects.insert(who.to_owned(), shown.clone());
+        } else if let TraceEvent::Job(JobShown { complete: true, .. }) = &what {
+            self.complete.insert(who.to_owned());
         } else if what == TraceEvent::ApiGone {
             self.objects.remove(who);
             // A mirror is no pod of its own.

@@ -9,7 +9,7 @@ use simulation::sweep::{crash_points, play_all, report};
 use simulation::trace::render;
 use simulation::world::play;
 
-const USAGE: &str = "simulate [--seeds N] [--from N] | --seed N | --scenario TEXT | --sweep TEXT | --power TEXT; with --flaw NAME a bug is planted";
+const USAGE: &str = "simulate [--seeds N] [--from N] | --workloads N [--from N] | --seed N | --scenario TEXT | --sweep TEXT | --power TEXT; with --flaw NAME a bug is planted";
 
 /// How long nobody looks after a crash of a sweep.
 const DOWN_MS: u64 = 300;
@@ -29,12 +29,13 @@ fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
         serve()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut seeds, mut from, mut one, mut swept, mut flaw) = (1000, 0, None, None, None);
+    let (mut seeds, mut from, mut one, mut swept, mut flaw, mut workloads) = (1000, 0, None, None, None, None);
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{argument} wants a value"))?;
         match argument.as_str() {
             "--seeds" => seeds = value.parse::<u64>()?,
+            "--workloads" => workloads = Some(value.parse::<usize>()?),
             "--from" => from = value.parse::<u64>()?,
             "--seed" => one = Some(Scenario::of_seed(value.parse()?)),
             "--scenario" => one = Some(value.parse::<Scenario>()?),
@@ -53,7 +54,14 @@ fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let program = std::env::current_exe()?;
     let scenarios: Vec<Scenario> = match swept {
         Some((scenario, power)) => crash_points(&program, &scenario, DOWN_MS, power),
-        None => (from..from + seeds).map(Scenario::of_seed).collect(),
+        None => {
+            let all = (from..).map(Scenario::of_seed);
+            match workloads {
+                // Only those that have one.
+                Some(count) => all.filter(|story| !story.workloads.is_empty()).take(count).collect(),
+                None => all.take(usize::try_from(seeds)?).collect(),
+            }
+        }
     };
     // One story is enough to see a bug that was planted.
     let keep = |told: StoryResult| {

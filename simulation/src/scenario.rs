@@ -13,6 +13,7 @@ use std::str::FromStr;
 use testkit::Dice;
 
 use crate::faults::Fault;
+use crate::workload::WorkloadPlan;
 
 /// A story.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,17 +24,25 @@ pub struct Scenario {
     pub profile: Profile,
     /// Who is in it.
     pub pods: Vec<PodPlan>,
+    /// What makes pods in it.
+    pub workloads: Vec<WorkloadPlan>,
     /// What users do, in order.
     pub acts: Vec<Act>,
     /// Where the agent dies.
     pub crashes: Vec<Crash>,
     /// What else goes wrong.
     pub faults: Vec<Fault>,
-    /// The nodes, if there is more to it than one: then there are controllers as well.
+    /// The nodes, if there is more to it than one: then there is a control plane of its own, with controllers.
     pub nodes: Vec<String>,
     /// Which step of all drivers together breaks; only with the feature `flaws`.
     pub stumble: Option<u64>,
 }
+
+/// What the control plane is called among the nodes.
+pub const SERVER: &str = "server";
+
+/// One of so many seeds has a workload; these stories are long.
+const WORKLOADS_ONCE_IN: u64 = 14;
 
 /// A node that is away for longer is given up.
 const SILENT_MS: u64 = 50_000;
@@ -92,6 +101,8 @@ impl Profile {
             Self::Fast => 0,
             Self::SlowDisk if disk => 60,
             Self::SlowApi if place.starts_with("api.") => 200,
+            // Controllers follow a lot at once: their watches are late, and do not fall behind for ever.
+            Self::SlowApi if place.starts_with("plane.") => 60,
             Self::SlowRuntime if place.starts_with("runtime.") => 300,
             Self::SlowPod if who == "p0" => 300,
             Self::Even
@@ -232,8 +243,27 @@ pub enum Deed {
     Edit(String),
     /// Removes a manifest.
     Remove(String),
+    /// Changes the template of a workload.
+    Rollout(String),
+    /// A workload is to have so many pods.
+    Scale(String, u64),
+    /// Cordons a node and evicts the pods of workloads from it.
+    Drain(String),
+    /// Pods may come to a node again.
+    Uncordon(String),
     /// The machine goes down.
     ShutDown,
+}
+
+impl Deed {
+    /// The pod or workload that it is about.
+    pub fn subject(&self) -> Option<&str> {
+        match self {
+            Self::Create(name) | Self::Delete(name, _) | Self::Edit(name) | Self::Remove(name) => Some(name),
+            Self::Rollout(name) | Self::Scale(name, _) => Some(name),
+            Self::ShutDown | Self::Drain(_) | Self::Uncordon(_) => None,
+        }
+    }
 }
 
 /// The agent dies.
@@ -247,6 +277,15 @@ pub struct Crash {
     pub power: bool,
     /// Only the agent of this node dies; the rest of the platform goes on.
     pub node: bool,
+    /// Only the control plane dies: store, server and controllers. The agents go on.
+    pub server: bool,
+}
+
+impl Crash {
+    /// Whether only whoever passes the seam dies.
+    pub fn is_alone(&self) -> bool {
+        self.node || self.server
+    }
 }
 
 impl fmt::Display for Scenario {
@@ -254,11 +293,13 @@ impl fmt::Display for Scenario {
         let profile = PROFILES.iter().find(|(profile, _)| *profile == self.profile).map_or("even", |(_, name)| name);
         write!(f, "seed {}; profile {profile}", self.seed)?;
         self.pods.iter().try_for_each(|pod| write!(f, "; {pod}"))?;
+        self.workloads.iter().try_for_each(|workload| write!(f, "; {workload}"))?;
         self.acts.iter().try_for_each(|act| write!(f, "; {act}"))?;
         self.nodes.iter().try_for_each(|node| write!(f, "; node {node}"))?;
-        for Crash { seam, down_ms, power, node } in &self.crashes {
+        for Crash { seam, down_ms, power, node, server } in &self.crashes {
             let what = if *power { "power" } else { "crash" };
-            write!(f, "; {what} {seam} down={down_ms}{}", if *node { " node" } else { "" })?;
+            let node = if *node { " node" } else { "" };
+            write!(f, "; {what} {seam} down={down_ms}{node}{}", if *server { " server" } else { "" })?;
         }
         self.faults.iter().try_for_each(|fault| write!(f, "; {fault}"))?;
         self.stumble.map_or(Ok(()), |step| write!(f, "; stumble {step}"))
@@ -335,6 +376,10 @@ impl fmt::Display for Act {
             Deed::Delete(pod, Some(grace)) => write!(f, "delete {pod} @{at} grace={grace}"),
             Deed::Edit(pod) => write!(f, "edit {pod} @{at}"),
             Deed::Remove(pod) => write!(f, "remove {pod} @{at}"),
+            Deed::Rollout(workload) => write!(f, "rollout {workload} @{at}"),
+            Deed::Scale(workload, replicas) => write!(f, "scale {workload}={replicas} @{at}"),
+            Deed::Drain(node) => write!(f, "drain {node} @{at}"),
+            Deed::Uncordon(node) => write!(f, "uncordon {node} @{at}"),
             Deed::ShutDown => write!(f, "shutdown @{at}"),
         }
     }
@@ -366,13 +411,19 @@ impl FromStr for Scenario {
                     scenario.profile = PROFILES.iter().find(|(_, known)| known == name).ok_or_else(bad)?.0;
                 }
                 ["stumble", step] => scenario.stumble = Some(step.parse().map_err(|_| bad())?),
-                ["pod" | "static", rest @ ..] => scenario.pods.push(pod(words[0] == "static", rest).ok_or_else(bad)?),
+                ["pod" | "static", rest @ ..] => {
+                    scenario.pods.push(read_pod(words[0] == "static", rest).ok_or_else(bad)?);
+                }
+                ["deploy" | "replicaset" | "statefulset" | "job", ..] => {
+                    scenario.workloads.push(WorkloadPlan::read(&words).ok_or_else(bad)?);
+                }
                 ["node", name] => scenario.nodes.push((*name).to_owned()),
                 [what @ ("crash" | "power"), seam, rest @ ..] => {
                     let down = rest.iter().find_map(|word| word.strip_prefix("down="));
                     let down_ms = down.map_or(Ok(100), str::parse).map_err(|_| bad())?;
                     let (power, node) = (*what == "power", rest.contains(&"node"));
-                    scenario.crashes.push(Crash { seam: (*seam).to_owned(), down_ms, power, node });
+                    let (seam, server) = ((*seam).to_owned(), rest.contains(&"server"));
+                    scenario.crashes.push(Crash { seam, down_ms, power, node, server });
                 }
                 ["lost" | "refused" | "late" | "away" | "full", ..] => {
                     scenario.faults.push(Fault::read(&words).ok_or_else(bad)?);
@@ -381,13 +432,17 @@ impl FromStr for Scenario {
             }
         }
         // What nobody makes is there from the beginning.
-        for name in scenario.pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>() {
+        let pods = scenario.pods.iter().chain(scenario.workloads.iter().map(|workload| &workload.pod));
+        for name in pods.map(|pod| pod.name.clone()).collect::<Vec<_>>() {
             let deed = Deed::Create(name);
             if !scenario.acts.iter().any(|act| act.deed == deed) {
                 scenario.acts.push(Act { at: 0, deed });
             }
         }
         scenario.acts.sort_by_key(|act| act.at);
+        if !scenario.workloads.is_empty() && scenario.nodes.is_empty() {
+            scenario.nodes.push("n1".to_owned());
+        }
         Ok(scenario)
     }
 }
@@ -404,12 +459,20 @@ fn act(words: &[&str]) -> Option<Act> {
         "edit" => Deed::Edit(name()?),
         "remove" => Deed::Remove(name()?),
         "shutdown" => Deed::ShutDown,
+        "rollout" => Deed::Rollout(name()?),
+        "scale" => {
+            let (name, replicas) = words.get(1)?.split_once('=')?;
+            Deed::Scale(name.to_owned(), replicas.parse().ok()?)
+        }
+        "drain" => Deed::Drain(name()?),
+        "uncordon" => Deed::Uncordon(name()?),
         _ => return None,
     };
     Some(Act { at, deed })
 }
 
-fn pod(is_static: bool, words: &[&str]) -> Option<PodPlan> {
+/// Reads what a pod's `Display` writes behind its first word.
+pub(crate) fn read_pod(is_static: bool, words: &[&str]) -> Option<PodPlan> {
     let (name, rest) = words.split_first()?;
     let mut plan = PodPlan {
         name: (*name).to_owned(),
@@ -494,14 +557,16 @@ impl ContainerPlan {
 impl Default for Scenario {
     fn default() -> Self {
         let (pods, acts, crashes, faults, nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { seed: 0, profile: Profile::Even, pods, acts, crashes, faults, nodes, stumble: None }
+        let workloads = Vec::new();
+        Self { seed: 0, profile: Profile::Even, pods, workloads, acts, crashes, faults, nodes, stumble: None }
     }
 }
 
 impl Scenario {
-    /// The name of a node.
+    /// The name of a node; behind the last of them is the control plane.
     pub fn host(&self, at: usize) -> &str {
-        self.nodes.get(at).map_or("n1", String::as_str)
+        let other = if self.nodes.is_empty() { "n1" } else { SERVER };
+        self.nodes.get(at).map_or(other, String::as_str)
     }
 
     /// The story that this seed makes.
@@ -555,6 +620,10 @@ impl Scenario {
         if !shuts_down && dice.once_in(8) {
             story.spread(&mut dice);
         }
+        let mut dice = crate::dice::dice(seed, "workloads", "", 0);
+        if dice.once_in(WORKLOADS_ONCE_IN) {
+            story.become_a_workload(&mut dice);
+        }
         story
     }
 
@@ -577,13 +646,14 @@ impl Scenario {
                 let of_node = |pod: &&mut PodPlan| pod.on.as_ref() == Some(&node);
                 self.pods.iter_mut().filter(of_node).for_each(|pod| pod.tolerates = Some(5));
             }
-            self.crashes = vec![Crash { seam, down_ms, power: false, node: true }];
+            self.crashes = vec![Crash { seam, down_ms, power: false, node: true, server: false }];
         }
     }
 
     /// The plan of a pod.
     pub fn plan(&self, pod: &str) -> Option<&PodPlan> {
-        self.pods.iter().find(|plan| plan.name == pod)
+        let mut of_workloads = self.workloads.iter().map(|workload| &workload.pod);
+        self.pods.iter().find(|plan| plan.name == pod).or_else(|| of_workloads.find(|plan| plan.name == pod))
     }
 }
 
@@ -676,5 +746,5 @@ fn a_crash(dice: &mut Dice, pods: &[PodPlan]) -> Crash {
     ];
     let (place, who, most) = dice.pick(&places);
     let seam = format!("{place}/{who}/{}", 1 + dice.below(most));
-    Crash { seam, down_ms: dice.pick(&[0, 50, 400, 1500, 4000]), power: false, node: false }
+    Crash { seam, down_ms: dice.pick(&[0, 50, 400, 1500, 4000]), power: false, node: false, server: false }
 }

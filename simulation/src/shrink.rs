@@ -38,11 +38,26 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
     for at in 0..scenario.pods.len().min(if scenario.pods.len() > 1 { usize::MAX } else { 0 }) {
         add(&|it| {
             let name = it.pods.remove(at).name;
-            it.acts.retain(|act| match &act.deed {
-                Deed::Create(pod) | Deed::Delete(pod, _) | Deed::Edit(pod) | Deed::Remove(pod) => *pod != name,
-                Deed::ShutDown => true,
-            });
+            it.acts.retain(|act| act.deed.subject() != Some(&name));
         });
+    }
+    for at in 0..scenario.workloads.len() {
+        let workload = &scenario.workloads[at];
+        if scenario.workloads.len() > 1 {
+            add(&|it| {
+                let name = it.workloads.remove(at).pod.name;
+                it.acts.retain(|act| act.deed.subject() != Some(&name));
+            });
+        }
+        add(&|it| it.workloads[at].replicas = (workload.replicas - 1).max(1));
+        for (main, container) in workload.pod.containers.iter().enumerate() {
+            let plain =
+                ContainerPlan { script: container.script, ..ContainerPlan::new(&container.name, container.role) };
+            add(&|it| it.workloads[at].pod.containers[main] = plain.clone());
+        }
+    }
+    for at in 2..scenario.nodes.len() {
+        add(&|it| drop(it.nodes.remove(at)));
     }
     for at in 0..scenario.crashes.len() {
         add(&|it| drop(it.crashes.remove(at)));

@@ -58,7 +58,7 @@ pub fn crash_points(program: &Path, scenario: &Scenario, down_ms: u64, power: bo
     let seams = seams.into_iter().filter(|seam| !seam.starts_with("api.watch.frame"));
     let dies_at = |seam: String| {
         let mut story = scenario.clone();
-        story.crashes.push(Crash { seam, down_ms, power, node: false });
+        story.crashes.push(Crash { seam, down_ms, power, node: false, server: false });
         story
     };
     seams.map(dies_at).collect()

@@ -45,6 +45,28 @@ pub struct Shown {
     pub node: Option<String>,
     /// Its revision.
     pub revision: u64,
+    /// Which it is among the pods of its workload.
+    pub member: Option<Member>,
+}
+
+/// A pod of a workload.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The name of the object: of a StatefulSet, its identity.
+    pub name: String,
+    /// By which rollout its template came.
+    pub rollout: u64,
+    /// Its index in a Job.
+    pub index: Option<u64>,
+}
+
+/// What the API shows of a Job.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JobShown {
+    /// So many pods have succeeded.
+    pub succeeded: u64,
+    /// It is complete.
+    pub complete: bool,
 }
 
 /// What can happen.
@@ -94,6 +116,10 @@ pub enum TraceEvent {
     Api(Shown),
     /// The object is gone.
     ApiGone,
+    /// A Job is stored like this.
+    Job(JobShown),
+    /// A user evicts it.
+    Evicted,
     /// A record of its end is stored, by this name and with this verdict.
     Recorded(String, String),
     /// The node was told that the pod is to go.
@@ -138,9 +164,16 @@ impl fmt::Display for TraceLine {
                 }
                 shown.running.iter().try_for_each(|run| write!(f, ", {run} runs"))?;
                 shown.ended.iter().try_for_each(|(run, code)| write!(f, ", {run} ended with {code}"))?;
+                if let Some(Member { name, rollout, .. }) = &shown.member {
+                    write!(f, ", {name} of rollout {rollout}")?;
+                }
                 write!(f, " @{}", shown.revision)
             }
             TraceEvent::ApiGone => f.write_str("api: gone"),
+            TraceEvent::Job(JobShown { succeeded, complete }) => {
+                write!(f, "job: {succeeded} succeeded{}", if *complete { ", complete" } else { "" })
+            }
+            TraceEvent::Evicted => f.write_str("user: evict"),
             TraceEvent::Recorded(name, verdict) => write!(f, "recorded as {name}: {verdict}"),
             TraceEvent::Heard => f.write_str("the node hears that it is to go"),
             TraceEvent::Request(words) => write!(f, "request {words}"),

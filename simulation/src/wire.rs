@@ -1,7 +1,8 @@
-//! The way between the node and the API: slow, and sometimes it loses a request, an answer or a watch.
+//! The way to the API, of nodes and of controllers: slow, and sometimes it loses a request, an answer or a watch.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,21 +10,37 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body::Frame;
 use kube::client::Body as ClientBody;
-use server::{ApiService, BoxError};
+use server::{BoxError, Identity};
 use tokio::time::Sleep;
 
 use crate::flaws::{self, WorldFlaw};
 use crate::machine::Life;
+use crate::plane::{Gone, PlaneHandle};
 use crate::scenario::Profile;
 use crate::trace::TraceEvent;
 
-/// The node's way to the API.
+/// The way of one caller.
 #[derive(Clone)]
 pub struct Wire {
     /// Who answers.
-    pub api: ApiService,
+    pub plane: PlaneHandle,
+    /// As whom it asks.
+    pub identity: Identity,
     /// Whose requests they are.
     pub life: Life,
+    /// Who asks.
+    pub caller: Caller,
+}
+
+/// Who asks.
+#[derive(Clone)]
+pub enum Caller {
+    /// The agent of a node. Its seams are called `api.…` and counted by pod.
+    Agent,
+    /// A controller, by its account. Its seams are called `plane.…`.
+    Controller(Arc<str>),
+    /// A person, for whom nothing is slow or lost.
+    User,
 }
 
 /// What a request is about: the pod in its path, or nobody.
@@ -35,13 +52,13 @@ fn who(path: &str) -> &str {
 fn verb(request: &Request<ClientBody>) -> &'static str {
     let watches = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
     match *request.method() {
-        Method::GET if watches => "api.watch",
-        Method::GET => "api.get",
-        Method::POST => "api.create",
-        Method::PATCH => "api.patch",
-        Method::PUT => "api.update",
-        Method::DELETE => "api.delete",
-        _ => "api.other",
+        Method::GET if watches => "watch",
+        Method::GET => "get",
+        Method::POST => "create",
+        Method::PATCH => "patch",
+        Method::PUT => "update",
+        Method::DELETE => "delete",
+        _ => "other",
     }
 }
 
@@ -65,31 +82,46 @@ impl tower::Service<Request<ClientBody>> for Wire {
     }
 
     fn call(&mut self, mut request: Request<ClientBody>) -> Self::Future {
-        let Self { mut api, life } = self.clone();
-        if flaws::has(WorldFlaw::HearsEverybody) {
+        let Self { plane, identity, life, caller } = self.clone();
+        if flaws::has(WorldFlaw::HearsEverybody) && matches!(caller, Caller::Agent) {
             without_selector(&mut request);
         }
         Box::pin(async move {
-            let (place, path) = (verb(&request), request.uri().path().to_owned());
-            let who = who(&path).to_owned();
+            let (verb, path) = (verb(&request), request.uri().path().to_owned());
+            // Which of several asks, and who it is about: seams of a pod are counted by pod, those of a controller by controller.
+            let (part, who, from) = match &caller {
+                Caller::Agent if life.machine.scenario.nodes.is_empty() => {
+                    ("api", who(&path).to_owned(), String::new())
+                }
+                Caller::Agent => ("api", who(&path).to_owned(), format!("{} ", life.host_name())),
+                Caller::Controller(name) => ("plane", (**name).to_owned(), format!("{name} ")),
+                Caller::User => ("user", String::new(), String::new()),
+            };
+            let place = format!("{part}.{verb}");
+            let is_user = matches!(caller, Caller::User);
             // Events are told now and then, by nobody in particular, and nobody waits for them.
-            let is_event = path.contains("/events");
+            let is_event = path.contains("/events") || is_user;
             if !is_event {
-                life.seam(place, &who).await;
+                life.seam(&place, &who).await;
             }
             let lossy = life.machine.scenario.profile == Profile::Lossy && !is_event;
-            let mut chance = life.chance(place, &who);
+            let mut chance = life.chance(&place, &who);
             let (loses_request, loses_answer) = (lossy && chance.once_in(12), lossy && chance.once_in(12));
-            // Which of several agents asks.
-            let from =
-                if life.machine.scenario.nodes.is_empty() { String::new() } else { format!("{} ", life.host_name()) };
-            let verb = place.trim_start_matches("api.");
+            let subject = if part == "plane" { "-" } else { who.as_str() };
             let words = |end: &str| TraceEvent::Request(format!("{from}{verb} {path} {end}"));
             if loses_request {
-                life.machine.note(&who, words("is lost"));
+                life.machine.note(subject, words("is lost"));
                 return Err("the request is lost".into());
             }
-            let answer = match api.call(request).await {
+            let Some((mut api, mut gone)) = plane.reach(&identity) else {
+                return Err("nobody listens: the server is down".into());
+            };
+            let answer = tokio::select! {
+                biased;
+                () = &mut gone => return Err("the server is gone".into()),
+                answer = api.call(request) => answer,
+            };
+            let answer = match answer {
                 Ok(answer) => answer,
                 Err(never) => match never {},
             };
@@ -97,18 +129,31 @@ impl tower::Service<Request<ClientBody>> for Wire {
                 life.seam(&format!("{place}.answered"), &who).await;
             }
             if loses_answer {
-                life.machine.note(&who, words("is not answered"));
+                life.machine.note(subject, words("is not answered"));
                 return Err("the answer is lost".into());
             }
-            life.machine.note(&who, words(&format!("-> {}", answer.status().as_u16())));
-            let cut = (lossy && place == "api.watch" && chance.once_in(2)).then(|| chance.below(3000));
+            if !is_user {
+                life.machine.note(subject, words(&format!("-> {}", answer.status().as_u16())));
+            }
+            let is_watch = verb == "watch" && !is_user;
+            // A controller follows two dozen kinds: each of its watches lasts longer than those of a node.
+            let lasts = if part == "plane" { 12_000 } else { 3_000 };
+            let cut = (lossy && is_watch && chance.once_in(2)).then(|| chance.below(lasts));
             let cut = cut.map(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))));
             let echoes = life.machine.scenario.profile == Profile::Echo;
+            let watcher = match caller {
+                Caller::Controller(name) => Watcher { place: "plane.watch", who: name, is_node: false },
+                Caller::Agent | Caller::User => {
+                    Watcher { place: "api.watch", who: life.nobody().into(), is_node: true }
+                }
+            };
             Ok(answer.map(|body| CutBody {
                 body,
                 cut,
+                gone,
                 life,
-                is_watch: place == "api.watch",
+                watcher,
+                is_watch,
                 echoes,
                 coming: None,
                 held: None,
@@ -116,6 +161,13 @@ impl tower::Service<Request<ClientBody>> for Wire {
             }))
         })
     }
+}
+
+/// Whose watch it is.
+struct Watcher {
+    place: &'static str,
+    who: Arc<str>,
+    is_node: bool,
 }
 
 /// How long something is under way.
@@ -128,7 +180,9 @@ const HELD: Duration = Duration::from_millis(40);
 pub struct CutBody {
     body: server::Body,
     cut: Option<Pin<Box<Sleep>>>,
+    gone: Gone,
     life: Life,
+    watcher: Watcher,
     is_watch: bool,
     echoes: bool,
     /// What was sent and is not here yet.
@@ -150,13 +204,15 @@ fn object_of(line: &[u8]) -> Option<String> {
 
 impl CutBody {
     fn heard(&self, data: &Bytes) -> Frame<Bytes> {
-        crate::witness::heard(&self.life, data);
+        if self.watcher.is_node {
+            crate::witness::heard(&self.life, data);
+        }
         Frame::data(data.clone())
     }
 
     /// What is said of what came: perhaps nothing yet, perhaps twice. One object's news never overtake each other.
     fn echo(&mut self, data: Bytes) {
-        let mut chance = self.life.chance("api.watch.echo", self.life.nobody());
+        let mut chance = self.life.chance(&format!("{}.echo", self.watcher.place), &self.watcher.who);
         let (twice, holds) = (chance.once_in(3), chance.once_in(3));
         let object = object_of(&data);
         if let Some((before, _)) = self.held.take() {
@@ -189,6 +245,9 @@ impl http_body::Body for CutBody {
         {
             return Poll::Ready(Some(Err("the watch is cut".into())));
         }
+        if self.gone.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Some(Err("the server is gone".into())));
+        }
         if !self.is_watch {
             return Pin::new(&mut self.body).poll_frame(context);
         }
@@ -206,7 +265,8 @@ impl http_body::Body for CutBody {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
                     let life = self.life.clone();
-                    let way = Box::pin(async move { drop(life.seam("api.watch.frame", life.nobody()).await) });
+                    let (place, who) = (format!("{}.frame", self.watcher.place), Arc::clone(&self.watcher.who));
+                    let way = Box::pin(async move { drop(life.seam(&place, &who).await) });
                     self.coming = Some((frame, way));
                 }
                 Poll::Ready(None) => {

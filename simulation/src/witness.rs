@@ -5,7 +5,8 @@ use store::{Change, Object, Store};
 
 use crate::clock::ms_of_wall;
 use crate::machine::Life;
-use crate::trace::{Run, Shown, TraceEvent};
+use crate::trace::{JobShown, Member, Run, Shown, TraceEvent};
+use crate::workload::ROLLOUT;
 
 /// Notes every change of a pod from now on, and what is there already.
 pub async fn watch(life: Life, store: Store) {
@@ -40,6 +41,28 @@ pub async fn watch_records(life: Life, store: Store) {
             Change::Deleted { .. } => {}
         }
     }
+}
+
+/// Notes what becomes of Jobs.
+pub async fn watch_jobs(life: Life, store: Store) {
+    let (page, mut watch) = store.list_and_watch("jobs.batch", "");
+    for object in page.items {
+        note_job(&life, &object);
+    }
+    while let Some(change) = watch.next().await {
+        match change {
+            Change::Added(object) | Change::Modified { after: object, .. } => note_job(&life, &object),
+            Change::Deleted { .. } => {}
+        }
+    }
+}
+
+fn note_job(life: &Life, object: &Object) {
+    let value = object.value();
+    let conditions = value["status"]["conditions"].as_array().into_iter().flatten();
+    let complete = conditions.into_iter().any(|it| it["type"] == "Complete" && it["status"] == "True");
+    let succeeded = value["status"]["succeeded"].as_u64().unwrap_or(0);
+    life.machine.note(&object.key.name, TraceEvent::Job(JobShown { succeeded, complete }));
 }
 
 fn note_record(life: &Life, object: &Object) {
@@ -89,7 +112,15 @@ fn shown(pod: &Value, revision: u64) -> Shown {
     let ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
     let phase = status["phase"].as_str().unwrap_or("-").to_owned();
     let node = pod["spec"]["nodeName"].as_str().map(str::to_owned);
-    Shown { phase, deletion, ended, running, ready, node, revision }
+    Shown { phase, deletion, ended, running, ready, node, revision, member: member(meta) }
+}
+
+fn member(meta: &Value) -> Option<Member> {
+    let annotations = &meta["annotations"];
+    let rollout = annotations[ROLLOUT].as_str()?.parse().ok()?;
+    let index = annotations["batch.kubernetes.io/job-completion-index"].as_str();
+    let name = meta["name"].as_str().unwrap_or_default().to_owned();
+    Some(Member { name, rollout, index: index.and_then(|index| index.parse().ok()) })
 }
 
 /// `2026-11-18T00:00:05Z` in milliseconds of the world.

@@ -1,31 +1,29 @@
 //! The whole platform, from a scenario to its trace: one thread, one life of the agent after the other.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{Api, DeleteParams, PostParams};
 use node::pressure::{EvictionConfig, ImageCollection};
 use node::{Files, MemoryVolumes, Node, NodeConfig, ShutdownGrace};
 use serde_json::{Value, json};
-use server::{Identity, NoNodes, Server, ServerConfig, TokenKey};
-use store::{Store, Window};
+use server::Identity;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::faults::Fault;
-use crate::flaws::{self, Flaw, Planted, WorldFlaw};
+use crate::flaws::{self, Planted, WorldFlaw};
 use crate::laws::{self, Broken};
 use crate::machine::{Life, Machine};
+use crate::plane::{self, PlaneHandle};
 use crate::runtime::FakeRuntime;
-use crate::scenario::{Act, ContainerPlan, Deed, HookPlan, PodPlan, Restart, Role, Scenario};
+use crate::scenario::{ContainerPlan, HookPlan, PodPlan, Restart, Role, Scenario};
 use crate::trace::{TraceEvent, TraceLine};
-use crate::wire::Wire;
-use crate::{clock, disk, stand_in, witness};
+use crate::wire::{Caller, Wire};
+use crate::{clock, disk, stand_in, users};
 
 /// How often it is looked whether the story is over.
-const LOOK: Duration = Duration::from_millis(250);
+pub(crate) const LOOK: Duration = Duration::from_millis(250);
 /// How long nothing may be left to happen before it is.
 const QUIET_MS: u64 = 2_000;
 /// No story has more lives.
@@ -56,28 +54,30 @@ enum End {
 }
 
 /// How long it takes until an agent that gave up is started again.
-const RESTART_MS: u64 = 500;
+pub(crate) const RESTART_MS: u64 = 500;
 
 /// Plays a story, with this bug in it, on a thread of its own, as hash maps, random numbers and clocks want it. It is the same
 /// every time in a process that has played no other: see [`crate::player`].
 pub fn play(scenario: &Scenario, flaw: Option<Planted>) -> Outcome {
     let scenario = scenario.clone();
     let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
-        plant(flaw.and_then(Planted::in_agent), scenario.stumble);
+        plant(flaw, scenario.stumble);
         play_here(scenario, flaw.and_then(Planted::in_world))
     });
     thread.expect("a thread can be started").join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 #[cfg(feature = "flaws")]
-fn plant(flaw: Option<Flaw>, stumble: Option<u64>) {
+fn plant(flaw: Option<Planted>, stumble: Option<u64>) {
     node::flaws::stumble_at(stumble.unwrap_or(0));
-    node::flaws::plant(flaw);
+    node::flaws::plant(flaw.and_then(Planted::in_agent));
+    controllers::flaws::plant(flaw.and_then(Planted::in_controllers));
 }
 
 #[cfg(not(feature = "flaws"))]
-fn plant(flaw: Option<Flaw>, stumble: Option<u64>) {
-    assert!(flaw.is_none() && stumble.is_none(), "bugs can be planted with the feature `flaws` only");
+fn plant(flaw: Option<Planted>, stumble: Option<u64>) {
+    let is_inside = flaw.is_some_and(|flaw| flaw.in_world().is_none());
+    assert!(!is_inside && stumble.is_none(), "bugs can be planted with the feature `flaws` only");
 }
 
 fn play_here(scenario: Scenario, flaw: Option<WorldFlaw>) -> Outcome {
@@ -148,7 +148,7 @@ fn play_here(scenario: Scenario, flaw: Option<WorldFlaw>) -> Outcome {
 }
 
 /// Whether something may fail now because the story wants it so.
-fn is_excused(machine: &Machine) -> bool {
+pub(crate) fn is_excused(machine: &Machine) -> bool {
     let now = clock::now_ms();
     machine.scenario.faults.iter().any(|fault| match fault {
         // What failed last may be told a little later.
@@ -172,44 +172,34 @@ fn give_up(machine: &Machine, why: String) -> End {
 async fn live(life: Life, limit_ms: u64, boots: u64) -> End {
     let machine = Arc::clone(&life.machine);
     tokio::spawn(life.clone().keep_agenda());
-    let opened = Store::open_in_line(&machine.disk.join("store"), Window::default(), pause_of(&life));
-    let (store, serving) = match opened {
-        Ok(opened) => opened,
-        Err(error) => return give_up(&machine, format!("store: {}", words_of(&error))),
+    let plane = PlaneHandle::unserved();
+    // Alone it is one process with its agent, and dies with it.
+    let parts = if machine.scenario.nodes.is_empty() { Some(plane::start(&life, &plane).await) } else { None };
+    let _parts = match parts {
+        Some(Err(why)) => return give_up(&machine, why),
+        Some(Ok(tasks)) => Some(tasks),
+        None => {
+            let (started, has_started) = oneshot::channel();
+            tokio::spawn(plane::keep(life.clone(), plane.clone(), started));
+            let _ = has_started.await;
+            None
+        }
     };
-    tokio::spawn(serving);
-    tokio::spawn(witness::watch(life.clone(), store.clone()));
-    tokio::spawn(witness::watch_records(life.clone(), store.clone()));
-    let server = Server::new(ServerConfig {
-        store,
-        advertise: SocketAddr::from((Ipv4Addr::LOCALHOST, 6443)),
-        version: "v1.36.4+simulation".to_owned(),
-        nodes: Arc::new(NoNodes),
-        service_range: server::ServiceRange::default(),
-        token_key: token_key(),
-    })
-    .await;
-    let server = match server {
-        Ok(server) => server,
-        Err(error) => return give_up(&machine, format!("server: {}", words_of(&error))),
-    };
-    let admin = kube::Client::new(server.service_as(Identity::admin()), "default");
+    let user = Wire { plane: plane.clone(), identity: Identity::admin(), life: life.clone(), caller: Caller::User };
+    let admin = kube::Client::new(user, "default");
     let (failed, mut failures) = mpsc::channel(1);
     let mut agents = Vec::new();
     for host in 0..machine.scenario.nodes.len().max(1) {
         let (orders, taken) = mpsc::channel(1);
-        let agent = Agent { platform: life.clone(), host, server: server.clone(), boots, failed: failed.clone() };
+        let agent = Agent { platform: life.clone(), host, plane: plane.clone(), boots, failed: failed.clone() };
         let (started, has_started) = oneshot::channel();
         tokio::spawn(agent.run(taken, started));
         // One that cannot start says so to somebody else.
         let _ = has_started.await;
         agents.push(orders);
     }
-    if !machine.scenario.nodes.is_empty() {
-        start_controllers(&server);
-    }
     let story = async {
-        act(&life, &admin, &agents).await;
+        users::act(&life, &admin, &agents).await;
         rest(&machine, limit_ms).await;
     };
     tokio::select! {
@@ -220,7 +210,7 @@ async fn live(life: Life, limit_ms: u64, boots: u64) -> End {
 }
 
 /// A seam of this life for whoever waits for the disk.
-fn pause_of(life: &Life) -> store::Pause {
+pub(crate) fn pause_of(life: &Life) -> store::Pause {
     let life = life.clone();
     Arc::new(move |place| {
         let life = life.clone();
@@ -228,29 +218,14 @@ fn pause_of(life: &Life) -> store::Pause {
     })
 }
 
-/// As `adieu server` does.
-fn start_controllers(server: &Server) {
-    let client = |identity| kube::Client::new(server.service_as(identity), "default");
-    let settings = controllers::Settings::default();
-    let scheduler = client(Identity::new("system:kube-scheduler", &[]));
-    tokio::spawn(controllers::scheduler::run(scheduler, settings));
-    let read = client(Identity::new("system:kube-controller-manager", &[]));
-    let kinds = server.kinds();
-    let server = server.clone();
-    let act = move |account: &str| {
-        kube::Client::new(server.service_as(Identity::service_account("kube-system", account)), "default")
-    };
-    tokio::spawn(controllers::run(controllers::Clients::new(read, act), kinds, settings));
-}
-
 /// What an agent is told: to let every pod leave, and who wants to know when they have.
-type Order = oneshot::Sender<()>;
+pub type Order = oneshot::Sender<()>;
 
 /// The agent of one host, one life after the other.
 struct Agent {
     platform: Life,
     host: usize,
-    server: Server,
+    plane: PlaneHandle,
     boots: u64,
     /// Told why it gave up, where that is the end of the whole platform.
     failed: mpsc::Sender<String>,
@@ -301,7 +276,7 @@ impl Agent {
         let name = life.host_name();
         let everybody = flaws::has(WorldFlaw::HearsEverybody);
         let identity = if everybody { Identity::admin() } else { Identity::node(name) };
-        let wire = Wire { api: self.server.service_as(identity), life: life.clone() };
+        let wire = Wire { plane: self.plane.clone(), identity, life: life.clone(), caller: Caller::Agent };
         let client = kube::Client::new(wire, "default");
         let runtime = Arc::new(FakeRuntime::new(life.clone(), events));
         let config = config(life, self.host, self.boots);
@@ -325,7 +300,7 @@ async fn work(node: &mut Node<FakeRuntime>, orders: &mut mpsc::Receiver<Order>) 
     }
 }
 
-fn words_of(error: &dyn std::error::Error) -> String {
+pub(crate) fn words_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -333,12 +308,6 @@ fn words_of(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-/// One for all: what it signs is in no trace.
-fn token_key() -> TokenKey {
-    static KEY: OnceLock<TokenKey> = OnceLock::new();
-    KEY.get_or_init(TokenKey::fresh).clone()
 }
 
 fn config(life: &Life, host: usize, boots: u64) -> NodeConfig {
@@ -384,95 +353,6 @@ fn config(life: &Life, host: usize, boots: u64) -> NodeConfig {
     }
 }
 
-/// Users go on where they were when the agent died.
-async fn act(life: &Life, admin: &kube::Client, agents: &[mpsc::Sender<Order>]) {
-    let machine = &life.machine;
-    for act in machine.scenario.acts.iter().skip(machine.acts_done()) {
-        let wait = act.at.saturating_sub(clock::now_ms());
-        tokio::time::sleep(Duration::from_millis(wait)).await;
-        machine.note(subject(act), TraceEvent::User(act.to_string()));
-        // A server that cannot write says so, and whoever wants something asks again.
-        while let Err(why) = perform(machine, admin, agents, act).await {
-            if !is_excused(machine) {
-                machine.note(subject(act), TraceEvent::NodeFailed(why));
-                break;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        machine.act_done();
-    }
-}
-
-fn subject(act: &Act) -> &str {
-    match &act.deed {
-        Deed::Create(pod) | Deed::Delete(pod, _) | Deed::Edit(pod) | Deed::Remove(pod) => pod.as_str(),
-        Deed::ShutDown => "-",
-    }
-}
-
-async fn perform(
-    machine: &Machine,
-    admin: &kube::Client,
-    agents: &[mpsc::Sender<Order>],
-    act: &Act,
-) -> Result<(), String> {
-    let pods: Api<Pod> = Api::namespaced(admin.clone(), "default");
-    let who = subject(act);
-    let plan = machine.scenario.plan(who);
-    let file = machine.disk.join("manifests").join(format!("{who}.json"));
-    match (&act.deed, plan) {
-        (Deed::Create(_), Some(plan)) if plan.is_static => write_manifest(&file, plan, false),
-        (Deed::Create(_), Some(plan)) => {
-            if plan.map {
-                let map: ConfigMap =
-                    serde_json::from_value(json!({ "metadata": { "name": "map" }, "data": { "k": "v" } }))
-                        .expect("a map");
-                let maps = Api::<ConfigMap>::namespaced(admin.clone(), "default");
-                answered(maps.create(&PostParams::default(), &map).await, 409)?;
-            }
-            let pod: Pod = serde_json::from_value(manifest(&machine.scenario, plan, false)).expect("a pod");
-            // After a crash it may be there already.
-            answered(pods.create(&PostParams::default(), &pod).await, 409)?;
-        }
-        (Deed::Delete(name, grace), _) => {
-            let grace_period_seconds = grace.and_then(|grace| u32::try_from(grace).ok());
-            let params = DeleteParams { grace_period_seconds, ..DeleteParams::default() };
-            answered(pods.delete(name, &params).await, 404)?;
-        }
-        (Deed::Edit(_), Some(plan)) => write_manifest(&file, plan, true),
-        (Deed::Remove(_), _) => drop(std::fs::remove_file(&file)),
-        (Deed::ShutDown, _) => {
-            let (done, told) = oneshot::channel();
-            if let Some(first) = agents.first()
-                && first.send(done).await.is_ok()
-                && told.await.is_ok()
-            {
-                machine.note("-", TraceEvent::ShutDown);
-            }
-        }
-        (Deed::Create(_) | Deed::Edit(_), None) => {}
-    }
-    Ok(())
-}
-
-/// What a user makes of an answer; this code is as good as any other.
-fn answered<T>(answer: kube::Result<T>, fine: u16) -> Result<(), String> {
-    match answer {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == fine => Ok(()),
-        Err(error) => Err(words_of(&error)),
-    }
-}
-
-fn write_manifest(file: &Path, plan: &PodPlan, edited: bool) {
-    let text = manifest(&Scenario::default(), plan, edited).to_string();
-    let draft = file.with_file_name(format!(".{}", plan.name));
-    // The node has made the folder.
-    if std::fs::write(&draft, text).is_ok() {
-        let _ = std::fs::rename(draft, file);
-    }
-}
-
 /// Waits until nothing is left to happen, or too much time is.
 async fn rest(machine: &Machine, limit_ms: u64) {
     let mut quiet_since = None;
@@ -481,7 +361,7 @@ async fn rest(machine: &Machine, limit_ms: u64) {
             laws::Fate::Leaves => machine.has_sandbox(&plan.name) || machine.has_object(&plan.name),
             laws::Fate::Stays => machine.is_leaving(&plan.name),
         });
-        let busy = busy || machine.lacks_records();
+        let busy = busy || machine.lacks_records() || !machine.workloads_are_settled();
         let now = clock::now_ms();
         let since = *quiet_since.get_or_insert(now);
         if busy {

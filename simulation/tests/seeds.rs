@@ -18,8 +18,11 @@ fn scenario_reads_back_as_it_was_written() {
         let scenario = Scenario::of_seed(seed);
         assert_eq!(scenario.to_string().parse::<Scenario>().unwrap(), scenario);
     }
-    for text in ["pod", "delete p0", "pod p0 app=dance", "profile odd", "crash", "lost", "full cup @1 for=2", "away @1"]
-    {
+    let of_pods =
+        ["pod", "delete p0", "pod p0 app=dance", "profile odd", "crash", "lost", "full cup @1 for=2", "away @1"];
+    let of_workloads =
+        ["deploy web replicas=2", "deploy a-b app=deaf", "job work completions=x app=deaf", "scale web @1"];
+    for text in of_pods.into_iter().chain(of_workloads) {
         assert!(text.parse::<Scenario>().is_err(), "{text}");
     }
 }
@@ -27,8 +30,9 @@ fn scenario_reads_back_as_it_was_written() {
 #[test]
 fn same_seed_gives_the_same_trace() {
     let (mut one, mut other) = (Player::start(program()).unwrap(), Player::start(program()).unwrap());
-    for seed in 0..20 {
-        let scenario = Scenario::of_seed(seed);
+    let with_workloads = (0..).map(Scenario::of_seed).filter(|story| !story.workloads.is_empty());
+    for scenario in (0..20).map(Scenario::of_seed).chain(with_workloads.take(8)) {
+        let seed = scenario.seed;
         let (first, second) = (one.play(&scenario, None).unwrap().trace, other.play(&scenario, None).unwrap().trace);
         let differs = first.lines().zip(second.lines()).position(|(one, other)| one != other);
         if let Some(at) = differs {

@@ -163,3 +163,62 @@ fn hook_that_is_not_cut_off_at_once_is_cut_off_again() {
     let told = play("pod p0 grace=1 app=deaf,prenever; delete p0 @1000; refused runtime.cancel_hook/p0/1");
     assert!(at(&told, "preStop is cut off")[0] < at(&told, "app.0 is killed")[0], "{}", told.trace);
 }
+
+/// Pods of a former revision leave when others are available, and are not counted meanwhile.
+#[test]
+fn rollout_makes_a_pod_before_it_takes_one_away() {
+    let told = play(
+        "deploy web replicas=2 surge=1 unavailable=0 grace=2 app=term-900,ready-300; rollout web @3000; node n1; node n2",
+    );
+    let made = at(&told, "of rollout 1 @")[0];
+    let ready = at(&told, "ready, app.0 runs .. of rollout 1 @")[0];
+    let leaves = at(&told, "to be gone .. of rollout 0 @")[0];
+    assert!(made < ready && ready < leaves, "{}", told.trace);
+    let (second, gone) = (at(&told, "web#4 .. api: Pending")[0], at(&told, "api: gone")[0]);
+    assert!(leaves < second && second < gone, "who leaves does not count\n{}", told.trace);
+}
+
+/// The control plane dies between the creation of a pod and its answer: the next one finds the pod.
+#[test]
+fn pod_whose_creation_was_not_answered_is_not_made_twice() {
+    let told = play(
+        "replicaset rs replicas=3 app=term-100; crash plane.create.answered/replicaset-controller/2 down=1500 server",
+    );
+    assert_eq!(at(&told, "agent of server: it dies").len(), 1, "{}", told.trace);
+    assert_eq!(at(&told, "app.0 started").len(), 3, "{}", told.trace);
+}
+
+/// Its node is silent, so nobody knows whether it still runs.
+#[test]
+fn stateful_pod_on_a_silent_node_is_waited_for() {
+    let told = play(
+        "statefulset db replicas=2 grace=1 tolerates=5 app=term-100; node n1; node n2; \
+         crash journal.written/n2/3 down=90000 node",
+    );
+    let (died, back) = (at(&told, "agent of n2: it dies")[0], at(&told, "agent of n2 starts again")[0]);
+    let asked = at(&told, "to be gone")[0];
+    assert!(died < asked && asked < back, "it is asked to leave while its node is silent\n{}", told.trace);
+    let starts = at(&told, "app.0 started");
+    assert_eq!(starts.len(), 3, "{}", told.trace);
+    assert!(starts[2] > back, "its successor waits for its end\n{}", told.trace);
+}
+
+#[test]
+fn drained_node_is_left_by_every_pod_of_a_workload() {
+    let told = play("deploy web replicas=4 surge=1 unavailable=1 app=term-200; drain n1 @3000; node n1; node n2");
+    let evicted = at(&told, "user: evict").len();
+    assert!(evicted >= 1, "{}", told.trace);
+    assert_eq!(at(&told, "api: gone").len(), evicted, "{}", told.trace);
+    let late = at(&told, "sandbox made on n1").into_iter().filter(|at| *at > 3_000).count();
+    assert_eq!(late, 0, "{}", told.trace);
+}
+
+#[test]
+fn indexed_job_runs_each_index_once_although_its_server_dies() {
+    let told = play(
+        "job work completions=3 parallelism=2 indexed app=self-300-0; \
+         crash plane.patch.answered/job-controller/3 down=1000 server",
+    );
+    assert_eq!(at(&told, "app.0 started").len(), 3, "{}", told.trace);
+    assert_eq!(at(&told, "job: 3 succeeded, complete").len(), 1, "{}", told.trace);
+}

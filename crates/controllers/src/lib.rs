@@ -20,6 +20,7 @@ mod endpoint_slice;
 mod ephemeral_volume;
 mod events;
 mod feed;
+pub mod flaws;
 mod garbage;
 mod job;
 mod load_balancer;

@@ -53,11 +53,25 @@ pub enum Law {
     NobodyIsDeletedUnasked,
     /// Whatever is killed, an end leaves one record.
     OneRecordPerEnd,
+    /// G17.
+    SurgeIsKept,
+    /// G17.
+    AvailabilityIsKept,
+    /// G17.
+    LeavingAreReplaced,
+    /// G17.
+    WorkloadsConverge,
+    /// G17.
+    OneOfAnIdentity,
+    /// G17.
+    SetsGoInOrder,
+    /// G17.
+    JobCountsOnce,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 31] = [
         Self::KillAtTheDeadline,
         Self::NoticeBeforeKill,
         Self::NobodyOutlivesItsDeadline,
@@ -82,6 +96,13 @@ impl Law {
         Self::OnItsNode,
         Self::NobodyIsDeletedUnasked,
         Self::OneRecordPerEnd,
+        Self::SurgeIsKept,
+        Self::AvailabilityIsKept,
+        Self::LeavingAreReplaced,
+        Self::WorkloadsConverge,
+        Self::OneOfAnIdentity,
+        Self::SetsGoInOrder,
+        Self::JobCountsOnce,
     ];
 
     /// The law of this name.
@@ -112,6 +133,13 @@ impl Law {
             Self::CriticalLast => "critical pods leave last in a shutdown (G9)",
             Self::AllEndsWell => "who was asked to go is gone in time, and everybody else is there",
             Self::OneRecordPerEnd => "every end leaves exactly one record, whatever is killed",
+            Self::SurgeIsKept => "never more pods than replicas + maxSurge, besides those that leave (G17)",
+            Self::AvailabilityIsKept => "no pod is taken away below replicas - maxUnavailable available ones (G17)",
+            Self::LeavingAreReplaced => "a pod that leaves does not count, and is replaced at once (G17)",
+            Self::WorkloadsConverge => "a workload becomes what was asked for, and leaves nothing behind (G17)",
+            Self::OneOfAnIdentity => "no two pods of one name run at the same time (G17)",
+            Self::SetsGoInOrder => "a StatefulSet makes a pod when those before it are ready (G17)",
+            Self::JobCountsOnce => "a Job counts each pod, and runs each index, once (G17)",
             Self::NoWriteIsLost => "an acknowledged write survives a crash (G7)",
             Self::TheNodeWorks => "nothing of the platform fails by itself",
             Self::OnItsNode => "a pod runs on the node it is bound to, and on no other",

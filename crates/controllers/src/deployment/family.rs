@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::view::DeploymentView;
+use crate::flaws::{self, Flaw};
 use crate::replicas::set::ReplicaSetView;
 
 /// The annotations with which Deployments and their sets tell where they stand.
@@ -64,6 +65,9 @@ impl<'a> OwnedSet<'a> {
 
     /// How many of `size` pods will be available whichever of those that are too many it asks to leave.
     pub(crate) fn certainly_available(&self, size: i32) -> i32 {
+        if flaws::has(Flaw::TakesPodsForAvailable) {
+            return size.max(0);
+        }
         (self.view.status.available_replicas - self.surplus()).clamp(0, size.max(0))
     }
 

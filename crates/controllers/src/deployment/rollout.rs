@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::family::{DESIRED_REPLICAS, Family, MAX_REPLICAS, OwnedSet};
+use crate::flaws::{self, Flaw};
 
 /// What is to happen next.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -54,6 +55,10 @@ fn is_scaling_event(family: &Family<'_>) -> bool {
 /// How many pods may be added. Nobody knows before every set has heard of its present size.
 fn room(family: &Family<'_>) -> i64 {
     let brakes = family.deployment.brakes();
+    if flaws::has(Flaw::CountsWishes) {
+        let most = i64::from(family.deployment.replicas()) + i64::from(family.deployment.fenceposts().surge);
+        return (most - family.sum(|set| set.spec())).max(0);
+    }
     if family.all().any(|set| !set.is_observed()) || brakes.may_leave(family.leaving()) == 0 {
         return 0;
     }

@@ -1,6 +1,7 @@
 //! What becomes of a thing whose owners have been looked at: pure.
 
 use super::graph::Uid;
+use crate::flaws::{self, Flaw};
 
 /// How an owner that a thing names really stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +40,9 @@ pub(super) fn plan(owners: &[(Uid, GarbageDecision)], has_dependents: bool) -> P
         let others = owners.iter().filter(|(_, verdict)| *verdict != GarbageDecision::Solid);
         let others: Vec<Uid> = others.map(|(uid, _)| uid.clone()).collect();
         return if others.is_empty() { Plan::Keep } else { Plan::Forget(others) };
+    }
+    if flaws::has(Flaw::KeepsGarbage) {
+        return Plan::Keep;
     }
     if any(GarbageDecision::Waiting) && has_dependents { Plan::DeleteAfterDependents } else { Plan::Delete }
 }

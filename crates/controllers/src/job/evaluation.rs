@@ -20,6 +20,7 @@ use super::indexes::CompletionIndexes;
 use super::job_pod::{JobPod, Phase, Uid, Untracked};
 use super::policy::FailureAction;
 use super::view::{JobStatus, JobView};
+use crate::flaws::{self, Flaw};
 
 /// How many UIDs are uncounted at most, and how many finalizers one pass removes.
 pub(crate) const UNCOUNTED_MAX: usize = 500;
@@ -337,7 +338,8 @@ pub(crate) fn evaluate<'a>(job: &JobView, pods: &[Member<'a>], now: Now) -> Eval
     {
         let before = list.len();
         list.retain(|uid| tracked.contains(uid.as_str()));
-        *number = number.saturating_add(count(before - list.len()));
+        let times = if flaws::has(Flaw::CountsTwice) { 2 } else { 1 };
+        *number = number.saturating_add(count(times * (before - list.len())));
     }
     let mut free = Vec::new();
     let is_more = count_ended(job, pods, &tally, verdict.as_ref(), &mut status, &mut free);

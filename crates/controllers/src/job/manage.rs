@@ -11,6 +11,7 @@ use super::indexes::CompletionIndexes;
 use super::job_pod::{Ending, JobPod, Untracked};
 use super::policy::FailureAction;
 use super::view::JobView;
+use crate::flaws::{self, Flaw};
 use crate::pod_control::BURST;
 
 /// How long a failed pod is not replaced: twice as long after each failure in a row.
@@ -93,7 +94,8 @@ pub(crate) fn manage(job: &JobView, pods: &[Member<'_>], it: &Evaluation<'_>, go
     };
     let there = tally.active.iter().filter_map(|(_, pod)| pod.index);
     let leaving = tally.terminating.iter().filter(|_| job.replaces_failed_only()).filter_map(|(_, pod)| pod.index);
-    let mut taken = tally.completed_indexes.with(&CompletionIndexes::of(there.chain(leaving)));
+    let runs = CompletionIndexes::of(there.chain(leaving));
+    let mut taken = if flaws::has(Flaw::ForgetsIndexes) { runs } else { tally.completed_indexes.with(&runs) };
     if let Some(failed) = &tally.failed_indexes {
         taken = taken.with(failed);
     }

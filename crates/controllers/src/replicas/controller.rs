@@ -19,6 +19,7 @@ use super::set::{ReplicaSetView, SetKind, SetStatus};
 use super::victims::{Replica, deletion_cost, victims};
 use crate::availability::{Since, available_at, ready_since};
 use crate::controller_ref::{Candidate, Claim, Owner, claim, controller_of};
+use crate::flaws::{self, Flaw};
 use crate::objects::{Objects, owner_word};
 use crate::pod::PodView;
 use crate::pod_control::{BURST, PodRef};
@@ -129,7 +130,7 @@ impl PodFacts {
     }
 
     fn is_active(&self) -> bool {
-        !self.leaves && !self.terminal
+        (!self.leaves || flaws::has(Flaw::CountsLeaving)) && !self.terminal
     }
 
     /// It is about to be evicted, and waits for a successor.
@@ -492,6 +493,9 @@ impl Controller for Replicas {
             Outcome::NotTried => memory.failure.clone_from(&before),
             Outcome::Done(Answer::Created(names, taken_names)) => (created, taken) = (names, taken_names),
             Outcome::Done(Answer::Done) => {}
+        }
+        if flaws::has(Flaw::ForgetsCreated) {
+            taken.clone_from(&created);
         }
         taken.iter().filter_map(|name| number_of(uid, name)).for_each(|number| memory.used.seen(number));
         let waited = !memory.unseen.is_empty();

@@ -20,6 +20,7 @@ use crate::clients::Clients;
 use crate::controller_ref::Owner;
 use crate::events::EventRecorder;
 use crate::feed::{Feed, revision};
+use crate::flaws::{self, Flaw};
 use crate::pod::PodView;
 use crate::pod_control::{Batch, PodControl, PodError};
 use crate::pod_deletion::unless_gone;
@@ -159,6 +160,7 @@ fn done(batch: Batch) -> Result<Applied<Answer>, PodError> {
     match batch {
         Batch { error: Some(error), .. } => Err(error),
         Batch { revision, created, taken, error: None, .. } => {
+            let revision = revision.filter(|_| !flaws::has(Flaw::ForgetsCreated));
             Ok(Applied::wrote(Answer::Created(created, taken), PODS, revision))
         }
     }

@@ -19,9 +19,10 @@ use crate::controller_history::{self, REVISIONS, RevisionOwner, RevisionView};
 use crate::controller_ref::Owner;
 use crate::events::EventRecorder;
 use crate::feed::{Feed, revision};
+use crate::flaws::{self, Flaw};
 use crate::pod::PodView;
 use crate::pod_control::{Batch, EventWording, PodControl, PodError, PodRef, is_namespace_ending};
-use crate::pod_deletion::unless_gone;
+use crate::pod_deletion::{PodId, delete_pod, unless_gone};
 use crate::settings::Settings;
 use claims::{ClaimView, new_claim};
 use controller::{Action, Input, Key, StatefulSets, Work};
@@ -139,6 +140,11 @@ impl StatefulSetEffects {
                 );
                 self.recorder.tell(owner.object_reference(), "Unstuck", &message);
                 self.delete(owner, std::slice::from_ref(pod)).await
+            }
+            Step::Wait { pod } if flaws::has(Flaw::ForcesLeaving) => {
+                let id = PodId { namespace: &owner.namespace, name: &pod.name, uid: &pod.uid };
+                delete_pod(&self.client, &id, None, Some(0)).await?;
+                Ok(Applied::new(()))
             }
             Step::Wait { pod } => {
                 let message = format!("Waiting for Pod {} to terminate before anything else is done", pod.name);

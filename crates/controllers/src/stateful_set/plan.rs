@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::claims::{ClaimFacts, ClaimingPod, Owners, owners};
 use super::pods::{Phase, PodFacts};
 use super::set::{StatefulSetView, Unstick};
+use crate::flaws::{self, Flaw};
 use crate::pod_control::{BURST, PodRef};
 
 /// A template and the name under which it is kept.
@@ -179,6 +180,9 @@ impl Situation<'_> {
 
     /// Why nothing above this pod may happen in an ordered set: nothing if it is as it should be.
     fn stop(&self, ordinal: i64, pod: &Member<'_>) -> Option<Option<Step>> {
+        if flaws::has(Flaw::SkipsReadiness) {
+            return None;
+        }
         if pod.facts.leaves {
             return Some(Some(Step::Wait { pod: pod.reference() }));
         }
