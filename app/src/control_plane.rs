@@ -1,13 +1,15 @@
 //! The part of an instance that needs no node: store, API server, controllers.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use server::{AuditLog, Identity, NodeDialer, Server, ServerConfig, TokenKey};
-use store::{OpenError, Store};
+use cli::RecordSettings;
+use serde_json::Value;
+use server::{AuditLog, AuditPolicy, Identity, NodeDialer, Server, ServerConfig, TokenKey};
+use store::{Encryption, OpenError, Store, Window};
 use tokio::task::JoinSet;
 
 use crate::config::VERSION;
@@ -29,8 +31,9 @@ impl ControlPlane {
         advertise: SocketAddr,
         nodes: Arc<dyn NodeDialer>,
         root_ca: Option<&str>,
+        records: &Records,
     ) -> Result<Self> {
-        let store = open_store(&dir.join("store")).await.context("cannot open the store")?;
+        let store = open_store(&dir.join("store"), &records.encryption).await.context("cannot open the store")?;
         let server = Server::new(ServerConfig {
             store: store.clone(),
             advertise,
@@ -44,15 +47,11 @@ impl ControlPlane {
         if let Some(pem) = root_ca {
             server.publish_root_ca(pem);
         }
+        if let Some((path, policy)) = &records.audit {
+            let log = AuditLog::open(path, policy.clone());
+            server.audit_to(log.with_context(|| format!("cannot open the audit log {}", path.display()))?);
+        }
         Ok(Self { server, store, controllers: JoinSet::new() })
-    }
-
-    /// Writes down who asks for what from now on, if there is a file to write it to.
-    pub(crate) fn audit_to(&self, path: Option<&Path>) -> Result<()> {
-        let Some(path) = path else { return Ok(()) };
-        let log = AuditLog::open(path).with_context(|| format!("cannot open the audit log {}", path.display()))?;
-        self.server.audit_to(log);
-        Ok(())
     }
 
     /// Starts every controller.
@@ -83,11 +82,50 @@ impl ControlPlane {
     }
 }
 
+/// What of requests is written down, and how objects are kept: read before anything else is done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Records {
+    audit: Option<(PathBuf, AuditPolicy)>,
+    encryption: Encryption,
+}
+
+impl Records {
+    /// Reads the files that were named.
+    pub(crate) fn read(settings: &RecordSettings) -> Result<Self> {
+        let policy = match &settings.audit_policy_file {
+            Some(path) => {
+                let cannot = || format!("--audit-policy-file {}", path.display());
+                AuditPolicy::read(&yaml(path).with_context(cannot)?).with_context(cannot)?
+            }
+            None => AuditPolicy::default(),
+        };
+        let audit = settings.audit_log.clone().map(|path| (path, policy));
+        Ok(Self { audit, encryption: encryption(settings.encryption_config.as_deref())? })
+    }
+}
+
+/// How values are encrypted, by the file that was named; not at all without one.
+pub(crate) fn encryption(path: Option<&Path>) -> Result<Encryption> {
+    let Some(path) = path else { return Ok(Encryption::default()) };
+    let cannot = || format!("--encryption-config {}", path.display());
+    Encryption::from_config(&yaml(path).with_context(cannot)?).with_context(cannot)
+}
+
+fn yaml(path: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(path).context("cannot read it")?;
+    // All that the parser says of a mistake shows the lines around it, and a key may be in them.
+    serde_saphyr::from_str(&text).map_err(|error| {
+        let said = error.to_string();
+        let place = said.split_once("line ").and_then(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next());
+        anyhow::anyhow!("it is not YAML: look at line {}", place.unwrap_or("1"))
+    })
+}
+
 /// Opens the store; what a killed process left behind may hold it for a moment longer than the folder.
-async fn open_store(path: &Path) -> Result<Store, OpenError> {
+async fn open_store(path: &Path, encryption: &Encryption) -> Result<Store, OpenError> {
     let since = Instant::now();
     loop {
-        match Store::open(path).await {
+        match Store::open_encrypted(path, Window::default(), encryption.clone()).await {
             Err(OpenError::InUse { .. }) if since.elapsed() < PATIENCE => tokio::time::sleep(RETRY).await,
             outcome => return outcome,
         }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::control::{self, DownAnswer, ShutdownRequester};
+use crate::control_plane::Records;
 use crate::instance::{Instance, RETRY, require_root};
 use crate::machine::Machine;
 use crate::membership::Membership;
@@ -102,7 +103,8 @@ async fn alone(instance: Instance, grace: ShutdownGrace) -> Result<()> {
         machine.node.stop().await;
         return outcome;
     }
-    let plane = Platform::start_plane(&config, &instance, None).await;
+    // Pods end without what is encrypted; it stays as it is.
+    let plane = Platform::start_plane(&config, &instance, None, &Records::default()).await;
     match plane {
         Ok(plane) => {
             let platform = plane.start_machine(&config, &instance).await?;

@@ -10,7 +10,7 @@ use server::pki::Pki;
 use server::{Identity, NodeDialer, RemoteNodes};
 
 use crate::config::Config;
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, Records};
 use crate::instance::Instance;
 use crate::local_node::LocalNode;
 use crate::machine::Machine;
@@ -52,18 +52,28 @@ pub(crate) struct Platform {
 impl Platform {
     /// Starts every part, in the order in which they need each other. `keys` are what pods are to trust, and what other
     /// nodes are known by; none if nobody is served.
-    pub(crate) async fn start(config: &Config, instance: &Instance, keys: Option<&Pki>) -> Result<Self> {
-        Self::start_plane(config, instance, keys).await?.start_machine(config, instance).await
+    pub(crate) async fn start(
+        config: &Config,
+        instance: &Instance,
+        keys: Option<&Pki>,
+        records: &Records,
+    ) -> Result<Self> {
+        Self::start_plane(config, instance, keys, records).await?.start_machine(config, instance).await
     }
 
     /// Starts the part that needs no node.
-    pub(crate) async fn start_plane(config: &Config, instance: &Instance, keys: Option<&Pki>) -> Result<StartedPlane> {
+    pub(crate) async fn start_plane(
+        config: &Config,
+        instance: &Instance,
+        keys: Option<&Pki>,
+        records: &Records,
+    ) -> Result<StartedPlane> {
         let dir = &instance.dir;
         let others: Option<Box<dyn NodeDialer>> = keys.map(|keys| Box::new(RemoteNodes::new(keys.clone())) as _);
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone(), others));
         let api = config.api.unwrap_or_else(|| SocketAddr::from((config.inside_address(), 6443)));
         let advertise = config.advertised(api);
-        let plane = ControlPlane::start(dir, advertise, dialer.clone(), keys.map(Pki::ca_pem)).await?;
+        let plane = ControlPlane::start(dir, advertise, dialer.clone(), keys.map(Pki::ca_pem), records).await?;
         Ok(StartedPlane { plane, dialer })
     }
 

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::config::{self, Config};
 use crate::control::Control;
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, Records};
 use crate::endpoint::Endpoint;
 use crate::instance::Instance;
 use crate::memory;
@@ -30,6 +30,7 @@ pub(crate) fn run(args: &ServerArgs) -> Result<()> {
         return add_node(&dir, name, server.as_deref(), output.as_deref());
     }
     log_at(args.verbose);
+    let records = Records::read(&args.records)?;
     allow_many_descriptors();
     let instance = Instance::take(&dir)?;
     // Its pods may still run, and nobody would look after them.
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &ServerArgs) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the async runtime")?
-        .block_on(serve(args, instance))
+        .block_on(serve(args, instance, records))
 }
 
 /// Every client is a descriptor. A node does the same, and gives its pods what it was started with.
@@ -55,7 +56,7 @@ fn allow_many_descriptors() {
     }
 }
 
-async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
+async fn serve(args: &ServerArgs, instance: Instance, records: Records) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let endpoint = Endpoint::bind(args.api, &instance.dir, &args.api_name).await?;
@@ -63,8 +64,7 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let root_ca = Some(endpoint.keys.ca_pem());
     let nodes = Arc::new(RemoteNodes::new(endpoint.keys.clone()));
-    let mut plane = ControlPlane::start(&instance.dir, address, nodes, root_ca).await?;
-    plane.audit_to(args.audit_log.as_deref())?;
+    let mut plane = ControlPlane::start(&instance.dir, address, nodes, root_ca, &records).await?;
     plane.start_controllers(settings(&args.controllers));
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     let _memory = memory::give_back_after(plane.server.worked());

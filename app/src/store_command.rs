@@ -11,6 +11,7 @@ use cli::{StoreArgs, StoreCommand};
 use store::{Backup, Rebuilt, Report, Store};
 
 use crate::control;
+use crate::control_plane;
 use crate::instance::Instance;
 use crate::up::log_at;
 
@@ -21,10 +22,12 @@ pub(crate) fn run(args: &StoreArgs) -> Result<ExitCode> {
     log_at(0);
     let dir = std::path::absolute(&args.data_dir.path)?;
     match &args.command {
-        StoreCommand::Check => check(&dir),
+        StoreCommand::Check { encryption_config } => check(&dir, encryption_config.as_deref()),
         StoreCommand::Backup { file } => backup(&dir, file).map(|()| ExitCode::SUCCESS),
         StoreCommand::Restore { file } => restore(&dir, file).map(|()| ExitCode::SUCCESS),
-        StoreCommand::Repair { accept_loss } => repair(&dir, *accept_loss).map(|()| ExitCode::SUCCESS),
+        StoreCommand::Repair { accept_loss, encryption_config } => {
+            repair(&dir, *accept_loss, encryption_config.as_deref()).map(|()| ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -47,11 +50,12 @@ fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-fn check(dir: &Path) -> Result<ExitCode> {
+fn check(dir: &Path, encryption_config: Option<&Path>) -> Result<ExitCode> {
+    let encryption = control_plane::encryption(encryption_config)?;
     let advice = "while it runs, `adieu store backup FILE` reads everything that is stored";
     let _instance = take(dir).context(advice)?;
     let path = place(dir);
-    let report = store::check(&path)?;
+    let report = store::check(&path, &encryption)?;
     if !path.exists() && report.known.is_none() {
         say(&format!("there is no store in {} yet", dir.display()));
         return Ok(ExitCode::SUCCESS);
@@ -59,12 +63,25 @@ fn check(dir: &Path) -> Result<ExitCode> {
     if report.is_sound() {
         let (objects, revision) = (report.objects, report.revision);
         say(&format!("{} is sound: {objects} objects at revision {revision}", path.display()));
-        return Ok(ExitCode::SUCCESS);
+        tell_encrypted(&report);
+        // They are whole, and cannot be read with these keys.
+        return Ok(if report.locked.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     say(&format!("{} is damaged: {} objects can be read", path.display(), report.objects));
     tell_damage(&report);
+    tell_encrypted(&report);
     say("restore a backup with `adieu store restore FILE`, or keep what can be read with `adieu store repair`");
     Ok(ExitCode::FAILURE)
+}
+
+/// By which key how much is encrypted, and what the given keys do not open.
+fn tell_encrypted(report: &Report) {
+    for (key, objects) in &report.encrypted {
+        say(&format!("  encrypted by {key}: {objects} objects"));
+    }
+    for (key, reason) in &report.locked {
+        say(&format!("  not readable: {key}: {reason}"));
+    }
 }
 
 fn tell_damage(report: &Report) {
@@ -167,11 +184,12 @@ fn restore(dir: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-fn repair(dir: &Path, accept_loss: bool) -> Result<()> {
+fn repair(dir: &Path, accept_loss: bool, encryption_config: Option<&Path>) -> Result<()> {
+    let encryption = control_plane::encryption(encryption_config)?;
     let _instance = take(dir)?;
     let path = place(dir);
-    let looked = store::check(&path).context("cannot look into the store")?;
-    let repaired = store::repair(&path, accept_loss);
+    let looked = store::check(&path, &encryption).context("cannot look into the store")?;
+    let repaired = store::repair(&path, accept_loss, &encryption);
     if repaired.is_err() {
         tell_damage(&looked);
     }

@@ -1,7 +1,6 @@
 //! `adieu up`: everything in one process, until told to stop.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,6 +8,7 @@ use cli::{ControllerSettings, UpArgs};
 
 use crate::config::Config;
 use crate::control::Control;
+use crate::control_plane::Records;
 use crate::endpoint::Endpoint;
 use crate::instance::{Instance, require_root};
 use crate::memory;
@@ -23,15 +23,16 @@ pub(crate) fn run(args: &UpArgs) -> Result<()> {
     let mut config = Config::resolve(&args.data_dir.path, args.api, &args.node)?;
     config.controllers = settings(&args.controllers);
     log_at(args.verbose);
+    let records = Records::read(&args.records)?;
     let instance = Instance::take(&config.data_dir)?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the async runtime")?
-        .block_on(serve(config, instance, args.audit_log.as_deref()))
+        .block_on(serve(config, instance, records))
 }
 
-async fn serve(config: Config, instance: Instance, audit_log: Option<&Path>) -> Result<()> {
+async fn serve(config: Config, instance: Instance, records: Records) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let api = config.api.context("an instance that is up listens somewhere")?;
@@ -39,10 +40,9 @@ async fn serve(config: Config, instance: Instance, audit_log: Option<&Path>) -> 
     let address = endpoint.address;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let resolved = Config { api: Some(address), ..config.clone() };
-    let mut platform =
-        config.remember_during(&instance.dir, Platform::start(&resolved, &instance, Some(&endpoint.keys))).await?;
+    let starting = Platform::start(&resolved, &instance, Some(&endpoint.keys), &records);
+    let mut platform = config.remember_during(&instance.dir, starting).await?;
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
-    platform.plane.audit_to(audit_log)?;
     let _memory = memory::give_back_after(platform.plane.server.worked());
     let serving = endpoint.serve(platform.plane.server.clone(), Some(config.inside_address())).await?;
     let ready = format!(

@@ -107,15 +107,29 @@ pub struct UpArgs {
     /// The node.
     #[command(flatten)]
     pub node: NodeSettings,
-    /// Write who asked for what to this file, a line of JSON each (audit.k8s.io/v1, level Metadata)
-    #[arg(long, value_name = "FILE")]
-    pub audit_log: Option<PathBuf>,
+    /// What is written down and kept.
+    #[command(flatten)]
+    pub records: RecordSettings,
     /// The controllers.
     #[command(flatten)]
     pub controllers: ControllerSettings,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// What of requests is written down, and how objects are kept.
+#[derive(Args, Clone, Debug)]
+pub struct RecordSettings {
+    /// Write who asked for what to this file, a line of JSON each (audit.k8s.io/v1)
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
+    /// Which requests are written down and with how much of them: a Policy of audit.k8s.io/v1 [default: all, level Metadata]
+    #[arg(long, value_name = "FILE", requires = "audit_log")]
+    pub audit_policy_file: Option<PathBuf>,
+    /// Encrypt Secrets on disk by an EncryptionConfiguration: the first key encrypts, all decrypt
+    #[arg(long, value_name = "FILE", alias = "encryption-provider-config")]
+    pub encryption_config: Option<PathBuf>,
 }
 
 /// What the controllers may be told.
@@ -217,9 +231,9 @@ pub struct ServerArgs {
     /// A further name or address by which nodes and people reach the API; may be given several times
     #[arg(long, value_name = "NAME")]
     pub api_name: Vec<String>,
-    /// Write who asked for what to this file, a line of JSON each (audit.k8s.io/v1, level Metadata)
-    #[arg(long, value_name = "FILE")]
-    pub audit_log: Option<PathBuf>,
+    /// What is written down and kept.
+    #[command(flatten)]
+    pub records: RecordSettings,
     /// The controllers.
     #[command(flatten)]
     pub controllers: ControllerSettings,
@@ -317,7 +331,11 @@ pub struct StoreArgs {
 #[derive(Subcommand, Clone, Debug)]
 pub enum StoreCommand {
     /// Read everything that is stored and tell whether it is whole. Changes nothing; exits with 1 if it is damaged
-    Check,
+    Check {
+        /// Look into what is encrypted as well, by the keys in this file
+        #[arg(long, value_name = "FILE", alias = "encryption-provider-config")]
+        encryption_config: Option<PathBuf>,
+    },
     /// Write every stored object to a file, from the running instance or from its files. It holds secrets
     Backup {
         /// The file, which must not be there yet, or - for standard output
@@ -335,6 +353,9 @@ pub enum StoreCommand {
         /// Also if objects are lost that nobody can name: the store was cut, emptied or replaced by an older copy
         #[arg(long)]
         accept_loss: bool,
+        /// Keep also what is encrypted in a damaged part, if a key in this file opens it
+        #[arg(long, value_name = "FILE", alias = "encryption-provider-config")]
+        encryption_config: Option<PathBuf>,
     },
 }
 

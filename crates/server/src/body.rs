@@ -123,6 +123,15 @@ impl Body {
         }
     }
 
+    /// What is answered, if that is in memory and no longer than that.
+    pub(crate) fn copy(&self, most: usize) -> Option<Bytes> {
+        match &self.inner {
+            Inner::Whole(whole) => Some(whole.clone().unwrap_or_default()).filter(|whole| whole.len() <= most),
+            Inner::Items(items) => items.copy(most),
+            Inner::Stream(_) => None,
+        }
+    }
+
     /// Whether it goes on for as long as it likes.
     pub(crate) fn lasts(&self) -> bool {
         self.pace != Pace::Ending
@@ -257,6 +266,24 @@ impl Items {
         }
         self.left = self.left.map(|left| left - frame.len());
         Some(frame.into())
+    }
+
+    fn copy(&self, most: usize) -> Option<Bytes> {
+        let mut text = self.head.clone().unwrap_or_default();
+        for (at, object) in self.objects.as_slice().iter().enumerate() {
+            if at > 0 {
+                text.push(b',');
+            }
+            match &self.write {
+                Some(write) => write(&mut text, object),
+                None => text.extend_from_slice(&object.json),
+            }
+            if text.len() > most {
+                return None;
+            }
+        }
+        text.extend_from_slice(self.tail);
+        Some(text.into())
     }
 
     fn is_done(&self) -> bool {

@@ -54,6 +54,8 @@ pub(crate) async fn make(state: &State, kind: &Arc<Kind>, namespace: &str, value
 /// Whether there is an object under `key`. One that cannot be read makes room for one that can.
 pub(crate) async fn is_stored(state: &State, key: &Key) -> Result<bool, Status> {
     match state.store.get(key) {
+        // It is whole, and comes back with its key.
+        Some(found) if found.lacks_key() => Ok(true),
         Some(found) if found.unreadable().is_some() => {
             tracing::warn!(%key, "an object that every cluster has cannot be read; it is made anew");
             let steps = vec![Step::Delete { key: key.clone() }];

@@ -14,6 +14,7 @@
 mod account_secrets;
 mod admission;
 mod audit;
+mod audit_policy;
 mod authenticate;
 mod authorize;
 mod background;
@@ -87,6 +88,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use api::rules::allocation::ServiceRange;
 pub use audit::AuditLog;
+pub use audit_policy::{AuditPolicy, AuditPolicyError};
 pub use body::{Body, BoxError};
 pub use identity::Identity;
 pub use node::{Dialing, NoNodes, NodeDialer, RemoteNodes, Stream};

@@ -100,7 +100,7 @@ where
     // What our own parts do is what they are there for; who asked for it from outside is written down.
     let audit = state.audit.get().filter(|_| request.extensions().get::<Peer>().is_some());
     let id = random::uid();
-    let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request, state.clock)));
+    let pending = audit.map(|audit| Pending::new(audit, &id, &request, state.clock));
     let record = pending.as_ref().map(|pending| &pending.record);
     let (remote, client) = (request.extensions().get::<Peer>().is_some(), OnceLock::new());
     let outcome = supervision::catch(PART, dispatch(state, registry, request, record, &client)).await;
@@ -116,6 +116,12 @@ where
             broken(panic)
         }
     };
+    if let Some(record) = record {
+        // Nobody has to be told of a panic but the log of the server: the answer is what it is.
+        if let Err(panic) = supervision::catch_blocking(PART, || record.note_answer(&response)) {
+            tracing::error!(%panic, "an answer could not be written down");
+        }
+    }
     let ours = response.extensions().get::<proxy::Verbatim>().is_none();
     response = match media {
         Media::Yaml if ours => encoding::as_yaml(response).await,
@@ -237,6 +243,9 @@ where
             let answer = async {
                 let (body, room) =
                     if has_body { receive(state, &parts, &identity, sent).await? } else { Default::default() };
+                if let Some(record) = record {
+                    record.note_sent(&parts.headers, &body);
+                }
                 let request = Request::new(&parts, (&registry, state.now()), address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
                 // Whoever waits for one of the few places of large bodies takes no seat from the others meanwhile.

@@ -3,7 +3,7 @@
 //! ```text
 //!  {"adieuStoreBackup":1,"revision":1234,"objects":2}
 //!  {"key":["pods","default","web"],"revision":17,"value":{…}}
-//!  {"key":["pods","default","odd"],"revision":19,"hex":"7b22…"}         stored bytes that are no object
+//!  {"key":["pods","default","odd"],"revision":19,"hex":"7b22…"}         stored bytes that are no object, or are encrypted
 //!  {"end":2,"crc32":"9ae0daaf"}                                          over all bytes before this line
 //! ```
 //!
@@ -16,7 +16,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::{Key, Object, Revision};
+use crate::encryption::is_sealed;
+use crate::{Encryption, Key, Object, Revision};
 
 const FORMAT: u64 = 1;
 
@@ -29,6 +30,8 @@ pub struct Backup {
     /// That revision.
     pub revision: Revision,
     objects: Vec<Arc<Object>>,
+    /// How values are written.
+    encryption: Encryption,
 }
 
 /// Why a file is not a backup that can be restored.
@@ -46,9 +49,9 @@ pub enum BackupError {
 }
 
 impl Backup {
-    pub(crate) fn new(revision: Revision, mut objects: Vec<Arc<Object>>) -> Self {
+    pub(crate) fn new(revision: Revision, mut objects: Vec<Arc<Object>>, encryption: Encryption) -> Self {
         objects.retain(|object| !object.key.collection.starts_with('/'));
-        Self { revision, objects }
+        Self { revision, objects, encryption }
     }
 
     /// How many objects it has.
@@ -66,11 +69,11 @@ impl Backup {
         let count = self.objects.len();
         let head = json!({ "adieuStoreBackup": FORMAT, "revision": self.revision.0, "objects": count });
         let mut sum = crc32fast::Hasher::new();
-        let mut objects = self.objects.into_iter();
+        let (mut objects, encryption) = (self.objects.into_iter(), self.encryption);
         let mut next = Some(format!("{head}\n").into_bytes());
         let mut has_ended = false;
         std::iter::from_fn(move || {
-            let line = match next.take().or_else(|| objects.next().map(|object| line(&object))) {
+            let line = match next.take().or_else(|| objects.next().map(|object| line(&object, &encryption))) {
                 Some(line) => line,
                 None if has_ended => return None,
                 None => {
@@ -114,7 +117,7 @@ impl Backup {
                 if next(input, &mut line)?.is_some() {
                     return Err(damaged("something follows the end"));
                 }
-                return Ok(Self { revision, objects });
+                return Ok(Self { revision, objects, encryption: Encryption::default() });
             }
             let object = object(&value).ok_or_else(|| damaged("this is no object"))?;
             objects.push(Arc::new(object));
@@ -126,15 +129,16 @@ impl Backup {
     }
 }
 
-fn line(object: &Object) -> Vec<u8> {
+fn line(object: &Object, encryption: &Encryption) -> Vec<u8> {
     let Key { collection, namespace, name } = &object.key;
     let mut line =
         format!("{{\"key\":{},\"revision\":{},", json!([&**collection, &**namespace, &**name]), object.revision);
-    let stored = object.stored();
-    if object.damage().is_none() {
+    let mut stored = Vec::with_capacity(object.stored().len());
+    encryption.seal(&object.key, object.stored(), &mut stored);
+    if object.damage().is_none() && !is_sealed(&stored) {
         line.push_str("\"value\":");
         let mut line = line.into_bytes();
-        line.extend_from_slice(stored);
+        line.extend_from_slice(&stored);
         line.extend_from_slice(b"}\n");
         return line;
     }
@@ -154,7 +158,8 @@ fn object(line: &Value) -> Option<Object> {
         Some(hex) => Bytes::from(unhex(hex)?),
         None => Bytes::from(line.get("value").filter(|value| value.is_object())?.to_string()),
     };
-    Some(Object::read(key, revision, stored))
+    // What is encrypted stays so: whoever restores it needs no key.
+    Some(Object::read(key, revision, stored, &Encryption::default()))
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

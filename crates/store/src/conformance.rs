@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::embedded::Embedded;
 use crate::{
-    Change, Expect, HistoryError, Key, OPERATIONS_MAX, Refusal, Revision, Step, Store, TransactError, Watch, WatchEnd,
-    Window,
+    Change, Encryption, Expect, HistoryError, Key, OPERATIONS_MAX, Refusal, Revision, Step, Store, TransactError,
+    Watch, WatchEnd, Window,
 };
 use remote::{Operation, Remote};
 
@@ -65,7 +65,7 @@ impl InFolder {
 
 impl Subject for InFolder {
     fn open(&self, window: Window) -> Store {
-        let (log, view) = Embedded::open(&self.now.lock().unwrap(), window).unwrap();
+        let (log, view) = Embedded::open(&self.now.lock().unwrap(), window, &Encryption::default()).unwrap();
         Store::over(Box::new(log), view)
     }
 

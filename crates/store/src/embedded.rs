@@ -23,7 +23,9 @@ use crate::log::{Answer, Log, Pause, Request, Serving, size_limit};
 use crate::mark::Mark;
 use crate::segment::{RESERVE, Segment};
 use crate::view::View;
-use crate::{Change, Expect, Key, Object, OpenError, Refusal, Revision, Step, TransactError, Window, row, snapshot};
+use crate::{
+    Change, Encryption, Expect, Key, Object, OpenError, Refusal, Revision, Step, TransactError, Window, row, snapshot,
+};
 
 /// Requests that share one commit at most.
 const GROUP: usize = 256;
@@ -54,6 +56,9 @@ pub(crate) struct Embedded {
     snapshot_size: u64,
     log_size: u64,
     snapshot: Option<Snapshot>,
+    encryption: Encryption,
+    /// Values are in the files that are to be written otherwise, and no snapshot without them has begun.
+    is_stale: bool,
     /// After another segment was refused by a full disk: how long this one must become before that is tried again.
     least: u64,
     frame: Vec<u8>,
@@ -64,15 +69,17 @@ pub(crate) struct Embedded {
 struct Snapshot {
     writing: JoinHandle<io::Result<u64>>,
     stop: Arc<AtomicBool>,
+    /// Whether it is made because values are to be written otherwise.
+    renews: bool,
 }
 
 impl Embedded {
     /// Opens the folder and tells the view everything in it.
-    pub(crate) fn open(path: &Path, window: Window) -> Result<(Self, View), OpenError> {
+    pub(crate) fn open(path: &Path, window: Window, encryption: &Encryption) -> Result<(Self, View), OpenError> {
         let io_error = |source| OpenError::Io { path: path.to_owned(), source };
         let directory = Directory::enter(path).map_err(io_error)?;
         let directory = directory.ok_or_else(|| OpenError::InUse { path: path.to_owned() })?;
-        let loaded = load(&directory, window).map_err(|error| match error {
+        let loaded = load(&directory, window, encryption).map_err(|error| match error {
             LoadError::Io(source) => io_error(source),
             LoadError::Newer(found) => OpenError::Newer { path: path.to_owned(), found },
             LoadError::Damaged(damage) => OpenError::Damaged { path: path.to_owned(), source: damage.into() },
@@ -96,10 +103,16 @@ impl Embedded {
             snapshot_size: loaded.snapshot_size,
             log_size: loaded.log_size,
             snapshot: None,
+            encryption: encryption.clone(),
+            is_stale: loaded.is_stale,
             least: 0,
             frame: Vec::new(),
         };
         log.segment.renew_reserve();
+        // What was written before a key was there, or by another one, is not to stay in the files until they have grown.
+        if log.is_stale {
+            log.compact(&loaded.view);
+        }
         Ok((log, loaded.view))
     }
 
@@ -116,7 +129,9 @@ impl Embedded {
         {
             let verdict = group.judge(&expects, steps, then_delete);
             if let Ok(range) = &verdict {
-                group.changes[range.clone()].iter().for_each(|change| row::encode(change, &mut self.frame));
+                group.changes[range.clone()].iter().for_each(|change| {
+                    row::encode(change, &self.encryption, &mut self.frame);
+                });
             }
             verdicts.push((answer, verdict));
         }
@@ -153,20 +168,29 @@ impl Embedded {
     /// leaves the log as it was, only longer.
     fn compact(&mut self, view: &View) {
         if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.writing.is_finished()) {
+            let renews = snapshot.renews;
             match snapshot.end() {
                 Ok(size) => {
                     self.snapshot_size = size;
                     self.log_size = self.segment.len();
+                    if renews {
+                        let keys = self.encryption.writers();
+                        tracing::info!(?keys, "the store is written anew: its values are encrypted as configured");
+                    }
                 }
-                Err(error) => tracing::warn!(%error, "cannot write a snapshot of the store; its log keeps growing"),
+                Err(error) => {
+                    self.is_stale |= renews;
+                    tracing::warn!(%error, "cannot write a snapshot of the store; its log keeps growing");
+                }
             }
         }
         let enough = SEGMENT.max(self.snapshot_size);
         // What a failed write left at the end of a segment is taken away by the next write to it, so it must come.
-        if self.snapshot.is_some() || !self.segment.is_clean() || self.log_size < enough {
+        if self.snapshot.is_some() || !self.segment.is_clean() {
             return;
         }
-        if self.segment.len() < SEGMENT.max(self.least) {
+        let has_grown = self.log_size >= enough && self.segment.len() >= SEGMENT;
+        if !(has_grown || self.is_stale) || self.segment.len() < self.least {
             return;
         }
         match self.begin_snapshot(view) {
@@ -190,11 +214,12 @@ impl Embedded {
         self.number = number;
         let everything = view.everything();
         let stop = Arc::new(AtomicBool::new(false));
-        let (path, stopping) = (self.directory.path().to_owned(), Arc::clone(&stop));
+        let (path, stopping, encryption) =
+            (self.directory.path().to_owned(), Arc::clone(&stop), self.encryption.clone());
         let writing = std::thread::Builder::new()
             .name("store snapshot".to_owned())
-            .spawn(move || snapshot::write(&path, number, everything, &stopping))?;
-        Ok(Snapshot { writing, stop })
+            .spawn(move || snapshot::write(&path, number, everything, &encryption, &stopping))?;
+        Ok(Snapshot { writing, stop, renews: std::mem::take(&mut self.is_stale) })
     }
 }
 
@@ -402,7 +427,7 @@ mod tests {
     use super::*;
 
     fn open(path: &Path) -> (Embedded, View) {
-        Embedded::open(path, Window::default()).unwrap()
+        Embedded::open(path, Window::default(), &Encryption::default()).unwrap()
     }
 
     /// A request that is refused halfway leaves nothing to those behind it, and takes no revision.

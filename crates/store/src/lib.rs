@@ -10,7 +10,7 @@
 //!
 //! Reading order: this file (the words), `store` (the handle), `view` (what is true, and what was), `watch` (a cursor
 //! into it), `log` (the seam behind which revisions are made; `conformance` is what its tests ask of it), `embedded` (the log in a folder of this machine) over
-//! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s; `soundness` is what becomes of those
+//! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s; `encryption` is how some values are written; `soundness` is what becomes of those
 //! that are no object. `maintenance` is for a store that is not open: `mark` says that it was cut, `salvage` what is left,
 //! `backup` how it is copied.
 
@@ -20,6 +20,7 @@ mod backup;
 mod conformance;
 mod directory;
 mod embedded;
+mod encryption;
 mod files;
 mod frame;
 mod load;
@@ -43,6 +44,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 pub use backup::{Backup, BackupError};
+pub use encryption::{Encryption, EncryptionConfigError};
 pub use log::{Pause, Serving};
 pub use maintenance::{RebuildError, Rebuilt, Report, check, repair, restore};
 pub use open::OpenError;

@@ -10,7 +10,7 @@ use crate::frame::{Chain, FrameError, Frames};
 use crate::row::{self, NotRows, Row};
 use crate::segment::{Segment, drop_end};
 use crate::view::View;
-use crate::{Change, Key, Object, Revision, Window};
+use crate::{Change, Encryption, Key, Object, Revision, Window};
 
 /// Why the log could not be read to its end.
 #[derive(Debug)]
@@ -67,18 +67,20 @@ pub(crate) struct Loaded {
     /// How long the snapshot is, and the segments behind it altogether.
     pub(crate) snapshot_size: u64,
     pub(crate) log_size: u64,
+    /// Whether values are in it that would be written with another key, or encrypted at all, or plain.
+    pub(crate) is_stale: bool,
 }
 
 /// Reads everything in the folder. A last write that was never finished is cut off; whatever else is wrong is damage.
-pub(crate) fn load(directory: &Directory, window: Window) -> Result<Loaded, LoadError> {
+pub(crate) fn load(directory: &Directory, window: Window, encryption: &Encryption) -> Result<Loaded, LoadError> {
     let contents = directory.tidy()?;
     let snapshot = contents.snapshots.last().copied();
-    let mut loading = Loading { view: View::new(Revision::FIRST, window), newest: Revision::FIRST };
+    let mut loading = Loading::new(Revision::FIRST, window, encryption);
     let mut loaded_size = 0;
     if let Some(number) = snapshot {
         let bytes = read(directory, Holds::Snapshot, number)?.1;
         loaded_size = bytes.len() as u64;
-        loading = Loading::from_snapshot(number, &bytes, window)?;
+        loading = Loading::from_snapshot(number, &bytes, window, encryption)?;
     }
     let first = snapshot.unwrap_or(1);
     let mut last = None;
@@ -97,7 +99,8 @@ pub(crate) fn load(directory: &Directory, window: Window) -> Result<Loaded, Load
         return Err(Damage::Missing { number: first }.into());
     }
     loading.view.tell_damage();
-    Ok(Loaded { view: loading.view, segment: last, snapshot_size: loaded_size, log_size })
+    let Loading { view, is_stale, .. } = loading;
+    Ok(Loaded { view, segment: last, snapshot_size: loaded_size, log_size, is_stale })
 }
 
 fn read(directory: &Directory, holds: Holds, number: u64) -> io::Result<(File, Vec<u8>)> {
@@ -107,18 +110,24 @@ fn read(directory: &Directory, holds: Holds, number: u64) -> io::Result<(File, V
     Ok((file, bytes))
 }
 
-struct Loading {
+struct Loading<'a> {
     view: View,
     newest: Revision,
+    encryption: &'a Encryption,
+    is_stale: bool,
 }
 
-impl Loading {
-    fn from_snapshot(number: u64, bytes: &[u8], window: Window) -> Result<Self, LoadError> {
+impl<'a> Loading<'a> {
+    fn new(floor: Revision, window: Window, encryption: &'a Encryption) -> Self {
+        Self { view: View::new(floor, window), newest: floor, encryption, is_stale: false }
+    }
+
+    fn from_snapshot(number: u64, bytes: &[u8], window: Window, encryption: &'a Encryption) -> Result<Self, LoadError> {
         let holds = Holds::Snapshot;
         let broken = |source| Damage::Frame { holds, number, source };
         let mut frames = Frames::new(bytes);
         let head = head(&mut frames, holds, number)?;
-        let mut loading = Self { view: View::new(head.floor, window), newest: head.floor };
+        let mut loading = Self::new(head.floor, window, encryption);
         let (mut found, mut promised) = (0, None);
         while let Some(payload) = frames.next().map_err(broken)? {
             match files::read(payload) {
@@ -184,7 +193,10 @@ impl Loading {
         let before = self.view.get(&key);
         let change = match (json, before) {
             (Some(json), before) => {
-                let after = Object::read(key, revision, json);
+                let is_current = self.encryption.is_current(&key.collection, &json);
+                let after = Object::read(key, revision, json, self.encryption);
+                // What cannot be read cannot be written otherwise.
+                self.is_stale |= !is_current && !after.lacks_key();
                 match before {
                     None => Change::Added(Arc::new(after)),
                     Some(before) => Change::Modified { before, after: Arc::new(after) },

@@ -6,21 +6,24 @@
 //! Revisions never come twice: what is made begins so far behind everything that was known that no client can have seen it,
 //! and knows no change before that. So whoever resumes a watch is told that it is too old, and lists.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use bytes::Bytes;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::backup::{Backup, BackupError};
 use crate::directory::Directory;
 use crate::embedded;
+use crate::encryption::label;
 use crate::mark::Mark;
 use crate::salvage::{Lost, Salvage, SalvageError};
 use crate::snapshot::{self, FullSnapshot};
-use crate::{Key, Object, OpenError, Revision};
+use crate::{Encryption, Key, Object, OpenError, Revision};
 
 /// How far behind everything known the revisions of a store begin that was restored or repaired: more than any store can
 /// have come on between a backup and its loss.
@@ -44,6 +47,10 @@ pub struct Report {
     pub lost: Vec<Lost>,
     /// What was read from a damaged part, and looks whole: it is there as that says, or gone.
     pub doubtful: Vec<Key>,
+    /// How many objects are encrypted, by key (`aesgcm:v1:NAME`).
+    pub encrypted: BTreeMap<String, usize>,
+    /// What none of the given keys opens, and why; nothing if there is none.
+    pub locked: Vec<(Key, String)>,
 }
 
 impl Report {
@@ -95,32 +102,41 @@ pub enum RebuildError {
 }
 
 /// Reads every byte of the closed store in the folder `path`, and changes none.
-pub fn check(path: &Path) -> Result<Report, OpenError> {
+/// With keys, what is encrypted is looked into as well.
+pub fn check(path: &Path, encryption: &Encryption) -> Result<Report, OpenError> {
     let _ours = enter(path)?;
-    examine(path).map(|(_, report)| report)
+    examine(path, encryption).map(|(_, report)| report)
 }
 
 /// Puts a store with what `backup` has in the place of the one in the folder `path`, which is kept beside it.
 pub fn restore(path: &Path, backup: Backup) -> Result<Rebuilt, RebuildError> {
     let _ours = enter(path)?;
     // What cannot be read of what was there, a store from the future too, only makes the first revision a guess.
-    let found = Salvage::read(path).map_or(Revision::NONE, |salvage| salvage.newest);
+    let found = Salvage::read(path, &Encryption::default()).map_or(Revision::NONE, |salvage| salvage.newest);
     let known = [found, backup.revision].into_iter().chain(Mark::look(path)).max().unwrap_or_default();
     rebuild(path, known, backup.into_objects(), "before-restore")
 }
 
 /// Puts a store with everything that can be read in the place of the damaged one in the folder `path`, which is kept beside
-/// it. One that had come further than what is left of it needs `accept_loss`. A store that is sound stays as it is: `None`.
-pub fn repair(path: &Path, accept_loss: bool) -> Result<(Report, Option<Rebuilt>), RebuildError> {
+/// it. One that had come further than what is left of it needs `accept_loss`. A store that is sound stays as it is: `None`. What is
+/// encrypted stays so; of a damaged part only those are kept that a key opens.
+pub fn repair(
+    path: &Path,
+    accept_loss: bool,
+    encryption: &Encryption,
+) -> Result<(Report, Option<Rebuilt>), RebuildError> {
     let _ours = enter(path)?;
-    let (salvage, report) = examine(path)?;
+    let (salvage, report) = examine(path, encryption)?;
     if report.is_sound() {
         return Ok((report, None));
     }
     if let Some(known) = report.known.filter(|_| !accept_loss) {
         return Err(RebuildError::Behind { known, found: report.revision });
     }
-    let objects = salvage.objects().map(|(key, revision, json)| Object::read(key.clone(), revision, json.clone()));
+    let read = |(key, revision, stored): (&Key, _, &Bytes)| {
+        Object::read(key.clone(), revision, stored.clone(), &Encryption::default())
+    };
+    let objects = salvage.objects().map(read);
     let known = report.known.unwrap_or(report.revision);
     let rebuilt = rebuild(path, known, objects.map(Arc::new).collect(), "damaged")?;
     Ok((report, Some(rebuilt)))
@@ -136,11 +152,22 @@ fn enter(path: &Path) -> Result<Option<Directory>, OpenError> {
     directory.map(Some).ok_or_else(|| OpenError::InUse { path: path.to_owned() })
 }
 
-fn examine(path: &Path) -> Result<(Salvage, Report), OpenError> {
-    let salvage = Salvage::read(path).map_err(|error| match error {
+fn examine(path: &Path, encryption: &Encryption) -> Result<(Salvage, Report), OpenError> {
+    let salvage = Salvage::read(path, encryption).map_err(|error| match error {
         SalvageError::Io(source) => OpenError::Io { path: path.to_owned(), source },
         SalvageError::Newer(found) => OpenError::Newer { path: path.to_owned(), found },
     })?;
+    let mut encrypted = BTreeMap::new();
+    let mut locked = Vec::new();
+    for (key, _, stored) in salvage.objects() {
+        let Some(label) = label(stored) else { continue };
+        *encrypted.entry(label).or_default() += 1;
+        if !encryption.is_empty()
+            && let Err(reason) = encryption.open(key, stored)
+        {
+            locked.push((key.clone(), reason));
+        }
+    }
     let report = Report {
         objects: salvage.objects().count(),
         revision: salvage.newest,
@@ -148,6 +175,8 @@ fn examine(path: &Path) -> Result<(Salvage, Report), OpenError> {
         problems: salvage.problems.clone(),
         lost: salvage.lost(),
         doubtful: salvage.doubtful(),
+        encrypted,
+        locked,
     };
     Ok((salvage, report))
 }
@@ -169,7 +198,8 @@ fn rebuild(path: &Path, known: Revision, objects: Vec<Arc<Object>>, why: &str) -
         let directory = Directory::enter(&made)?.ok_or_else(|| io::Error::other("somebody else is in it"))?;
         embedded::begin(directory.path(), NUMBER, revision)?;
         let everything = FullSnapshot { revision, floor: revision, objects, changes: Vec::new() };
-        snapshot::write(directory.path(), NUMBER, everything, &AtomicBool::new(false))?;
+        let as_they_are = Encryption::default();
+        snapshot::write(directory.path(), NUMBER, everything, &as_they_are, &AtomicBool::new(false))?;
         Ok(())
     };
     write().map_err(at(&made))?;

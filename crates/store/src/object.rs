@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use crate::encryption::is_sealed;
 use crate::soundness;
-use crate::{Change, Key, Object, Revision, Step, TransactError, WriteError};
+use crate::{Change, Encryption, Key, Object, Revision, Step, TransactError, WriteError};
 
 impl Revision {
     /// The revision of a store that was never written to. Nothing happened at it; the first write comes after.
@@ -111,12 +112,18 @@ impl Object {
     }
 
     /// The object that was stored as `stored`, or what can be shown of it.
-    pub(crate) fn read(key: Key, revision: Revision, stored: Bytes) -> Self {
-        let (json, damage) = soundness::examine(&key, revision, stored);
+    pub(crate) fn read(key: Key, revision: Revision, stored: Bytes, encryption: &Encryption) -> Self {
+        let (json, damage) = match encryption.open(&key, &stored) {
+            Ok(opened) => soundness::examine(&key, revision, opened.map_or(stored, Bytes::from)),
+            Err(reason) => {
+                let (json, damage) = soundness::unreadable(&key, revision, stored, reason);
+                (json, Some(damage))
+            }
+        };
         Self { key, revision, json, damage: damage.map(Box::new), parsed: Mutex::default() }
     }
 
-    /// The bytes on disk.
+    /// The bytes on disk, as they are before they are encrypted. Of what no key opened, as they are.
     pub(crate) fn stored(&self) -> &Bytes {
         self.damage.as_ref().map_or(&self.json, |damage| &damage.stored)
     }
@@ -130,6 +137,11 @@ impl Object {
     /// shown of it has the metadata that the key gives. It can be deleted, and replaced.
     pub fn unreadable(&self) -> Option<&str> {
         self.damage().filter(|damage| damage.is_unreadable).map(|damage| damage.reason.as_str())
+    }
+
+    /// Whether it cannot be read because no key opens it. It is whole, and is read again when the key is there.
+    pub fn lacks_key(&self) -> bool {
+        self.damage().is_some_and(|damage| damage.is_unreadable && is_sealed(&damage.stored))
     }
 
     /// The parsed form, if anybody still holds it.

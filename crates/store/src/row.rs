@@ -1,11 +1,11 @@
 //! How one change is written: what became of a key at a revision.
 //!
 //! `length · revision · tag · collection · namespace · name · json`; the names carry their length in front, the JSON takes
-//! the rest. A deletion stores no object, since the row before it has it. Checksums are the frame's.
+//! the rest, or what `encryption` made of it. A deletion stores no object, since the row before it has it. Checksums are the frame's.
 
 use bytes::Bytes;
 
-use crate::{Change, Key, Object, Revision};
+use crate::{Change, Encryption, Key, Object, Revision};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -27,19 +27,20 @@ pub(crate) struct NotRows {
 }
 
 /// Appends the row of a change.
-pub(crate) fn encode(change: &Change, out: &mut Vec<u8>) {
+pub(crate) fn encode(change: &Change, encryption: &Encryption, out: &mut Vec<u8>) {
     match change {
-        Change::Added(after) | Change::Modified { after, .. } => encode_object(after, out),
-        Change::Deleted { last, .. } => write(last.revision, DELETE, &last.key, &[], out),
+        Change::Added(after) | Change::Modified { after, .. } => encode_object(after, encryption, out),
+        Change::Deleted { last, .. } => write(last.revision, DELETE, &last.key, |_| {}, out),
     }
 }
 
 /// Appends the row that made an object what it is.
-pub(crate) fn encode_object(object: &Object, out: &mut Vec<u8>) {
-    write(object.revision, PUT, &object.key, object.stored(), out);
+pub(crate) fn encode_object(object: &Object, encryption: &Encryption, out: &mut Vec<u8>) {
+    let value = |out: &mut Vec<u8>| encryption.seal(&object.key, object.stored(), out);
+    write(object.revision, PUT, &object.key, value, out);
 }
 
-fn write(revision: Revision, tag: u8, key: &Key, json: &[u8], out: &mut Vec<u8>) {
+fn write(revision: Revision, tag: u8, key: &Key, value: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("a row is shorter than 4 GiB").to_le_bytes();
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -49,7 +50,7 @@ fn write(revision: Revision, tag: u8, key: &Key, json: &[u8], out: &mut Vec<u8>)
         out.extend_from_slice(&length(name.as_bytes()));
         out.extend_from_slice(name.as_bytes());
     }
-    out.extend_from_slice(json);
+    value(out);
     let written = length(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&written);
 }
@@ -98,8 +99,9 @@ mod tests {
         let (last, _) = Object::stamped(object.key.clone(), Revision(8), object.to_value());
         let object = Arc::new(object);
         let mut bytes = Vec::new();
-        encode(&Change::Added(Arc::clone(&object)), &mut bytes);
-        encode(&Change::Deleted { before: Arc::clone(&object), last: Arc::new(last) }, &mut bytes);
+        encode(&Change::Added(Arc::clone(&object)), &Encryption::default(), &mut bytes);
+        let deleted = Change::Deleted { before: Arc::clone(&object), last: Arc::new(last) };
+        encode(&deleted, &Encryption::default(), &mut bytes);
         let mut rows = &bytes[..];
         let (key, json) = (object.key.clone(), object.json.clone());
         let put = Row { revision: Revision(7), key: key.clone(), json: Some(json) };
@@ -112,7 +114,7 @@ mod tests {
     fn bytes_of_another_shape_are_named_and_never_panic() {
         let (object, _) = Object::stamped(Key::new("pods", "default", "web"), Revision(7), json!({}));
         let mut bytes = Vec::new();
-        encode_object(&object, &mut bytes);
+        encode_object(&object, &Encryption::default(), &mut bytes);
         for length in 0..bytes.len() {
             assert_eq!(decode(&mut &bytes[..length], Revision(6)), Err(NotRows { after: Revision(6) }));
         }

@@ -1,7 +1,8 @@
 //! What can still be read of a damaged log: every object, as far as the bytes say what it was, and what is lost by name.
 //!
 //! Reads only. A frame whose sum is wrong is read row by row all the same; a row in it is believed if it is an object that
-//! carries the revision of its row, and said to be doubtful, since a changed byte inside a text cannot be seen.
+//! carries the revision of its row, and said to be doubtful, since a changed byte inside a text cannot be seen. One that is encrypted is
+//! believed if it is that once a key has opened it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::directory::Holds;
 use crate::files::{self, Head, Payload};
 use crate::frame::{self, Scanned};
 use crate::row::{self, Row};
-use crate::{Key, Revision};
+use crate::{Encryption, Key, Revision};
 
 /// An object that cannot be read as it last was.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +50,7 @@ pub(crate) struct Salvage {
     /// What is wrong, in words.
     pub(crate) problems: Vec<String>,
     unreadable: Vec<(Key, Revision)>,
+    encryption: Encryption,
 }
 
 #[derive(Debug)]
@@ -73,8 +75,8 @@ impl From<io::Error> for SalvageError {
 
 impl Salvage {
     /// Reads everything in the folder; one that is not there has nothing.
-    pub(crate) fn read(path: &Path) -> Result<Self, SalvageError> {
-        let mut salvage = Self::default();
+    pub(crate) fn read(path: &Path, encryption: &Encryption) -> Result<Self, SalvageError> {
+        let mut salvage = Self { encryption: encryption.clone(), ..Self::default() };
         let mut files = Vec::new();
         let entries = match fs::read_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(salvage),
@@ -193,7 +195,8 @@ impl Salvage {
     fn take(&mut self, row: Row, is_sound: bool) {
         let Row { revision, key, json } = row;
         if !is_sound && let Some(json) = &json {
-            let own = carried(json, revision, &key);
+            let opened = self.encryption.open(&key, json).ok().flatten();
+            let own = carried(opened.as_deref().unwrap_or(json), revision, &key);
             if own.as_ref() != Some(&key) {
                 // Which of the two is the damaged one cannot be known.
                 self.unreadable.extend(own.map(|own| (own, revision)));

@@ -10,7 +10,7 @@ use crate::directory::{self, Holds};
 use crate::files::{self, Head};
 use crate::frame::Chain;
 use crate::row;
-use crate::{Change, Object, Revision};
+use crate::{Change, Encryption, Object, Revision};
 
 /// About how much goes into one frame.
 const FRAME: usize = 256 << 10;
@@ -28,7 +28,13 @@ pub(crate) struct FullSnapshot {
 
 /// Writes the snapshot that segments from `number` on continue, then removes what it replaces. Answers its size; gives up
 /// when `stop` is set.
-pub(crate) fn write(directory: &Path, number: u64, everything: FullSnapshot, stop: &AtomicBool) -> io::Result<u64> {
+pub(crate) fn write(
+    directory: &Path,
+    number: u64,
+    everything: FullSnapshot,
+    encryption: &Encryption,
+    stop: &AtomicBool,
+) -> io::Result<u64> {
     let FullSnapshot { revision, floor, objects, changes } = everything;
     let head = Head { holds: Holds::Snapshot, number, revision, floor };
     let (_, size) = directory::make(directory, Holds::Snapshot, number, |file| {
@@ -40,8 +46,8 @@ pub(crate) fn write(directory: &Path, number: u64, everything: FullSnapshot, sto
         files::begin_rows(&mut pending);
         for row in objects.chain(changes.iter().map(Row::Change)) {
             match row {
-                Row::Object(object) => row::encode_object(object, &mut pending),
-                Row::Change(change) => row::encode(change, &mut pending),
+                Row::Object(object) => row::encode_object(object, encryption, &mut pending),
+                Row::Change(change) => row::encode(change, encryption, &mut pending),
             }
             if pending.len() >= FRAME {
                 frames.write(&mut pending)?;

@@ -5,7 +5,7 @@
 //!
 //! - An object, as everything written by this program is.
 //! - One that is nested deeper than readers can follow: shown without what is inside its deepest levels.
-//! - Anything else: known by its key alone. It is in no list, and can be deleted.
+//! - Anything else, what is encrypted by a key that is not there, too: known by its key alone. It is in no list, and can be deleted.
 //!
 //! The bytes on disk stay as they are until somebody writes the object anew.
 
@@ -46,11 +46,17 @@ pub(crate) fn examine(key: &Key, revision: Revision, stored: Bytes) -> (Bytes, O
             return (cut.into(), Some(Damage { stored, reason, is_unreadable: false }));
         }
     }
+    let (stand_in, damage) = unreadable(key, revision, stored, reason);
+    (stand_in, Some(damage))
+}
+
+/// What stands in for `stored`, of which nothing but the key is known.
+pub(crate) fn unreadable(key: &Key, revision: Revision, stored: Bytes, reason: String) -> (Bytes, Damage) {
     let mut stand_in = json!({ "metadata": { "name": &*key.name, "resourceVersion": revision.to_string() } });
     if !key.namespace.is_empty() {
         stand_in["metadata"]["namespace"] = (&*key.namespace).into();
     }
-    (stand_in.to_string().into(), Some(Damage { stored, reason, is_unreadable: true }))
+    (stand_in.to_string().into(), Damage { stored, reason, is_unreadable: true })
 }
 
 /// Reads `json` without keeping anything of it, as strictly as one who keeps it would. What passes here can be parsed.

@@ -14,8 +14,8 @@ use crate::log::{Log, Pause, Request, Serving};
 use crate::soundness::READABLE_DEPTH_MAX;
 use crate::view::View;
 use crate::{
-    Backup, Change, Expect, HistoryError, Key, OPERATIONS_MAX, Object, OpenError, Page, Refusal, Revision, Step,
-    TransactError, Watch, WriteError,
+    Backup, Change, Encryption, Expect, HistoryError, Key, OPERATIONS_MAX, Object, OpenError, Page, Refusal, Revision,
+    Step, TransactError, Watch, WriteError,
 };
 
 /// Writes that wait for the log beyond these make their writers wait, which is all the back-pressure there is.
@@ -44,6 +44,7 @@ pub struct Store {
     // Declared, and so dropped, before `_closing`: the log ends when its queue is closed.
     requests: mpsc::Sender<Request>,
     view: Arc<View>,
+    encryption: Encryption,
     _closing: Arc<Closing>,
 }
 
@@ -55,20 +56,26 @@ impl Store {
 
     /// Opens the store in the folder `path`, or makes it.
     pub async fn open_with(path: &Path, window: Window) -> Result<Self, OpenError> {
-        let folder = path.to_owned();
-        let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, window)).await;
+        Self::open_encrypted(path, window, Encryption::default()).await
+    }
+
+    /// The same with values that are encrypted on disk. Those that are there and would be written otherwise are written anew.
+    pub async fn open_encrypted(path: &Path, window: Window, encryption: Encryption) -> Result<Self, OpenError> {
+        let (folder, by) = (path.to_owned(), encryption.clone());
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, window, &by)).await;
         let (log, view) = opened.expect("opening a store does not panic, whatever is in its files")?;
-        Ok(Self::over(Box::new(log), view))
+        Ok(Self { encryption, ..Self::over(Box::new(log), view) })
     }
 
     /// The same without any thread: all is done where it is asked for, and whoever opens it has to poll what is answered
     /// besides. `pause` is awaited before every commit.
     pub fn open_in_line(path: &Path, window: Window, pause: Pause) -> Result<(Self, Serving), OpenError> {
-        let (log, view) = Embedded::open(path, window)?;
+        let encryption = Encryption::default();
+        let (log, view) = Embedded::open(path, window, &encryption)?;
         let (view, (requests, queue)) = (Arc::new(view), mpsc::channel(QUEUE));
         let serving = Box::new(log).serve(queue, Arc::clone(&view), Some(pause));
         let closing = Arc::new(Closing { view: Arc::clone(&view), serving: None });
-        Ok((Self { requests, view, _closing: closing }, serving))
+        Ok((Self { requests, view, encryption, _closing: closing }, serving))
     }
 
     pub(crate) fn over(log: Box<dyn Log>, view: View) -> Self {
@@ -82,7 +89,7 @@ impl Store {
             .spawn(move || supervision::or_abort("store", "the store's writer", || runtime.block_on(serving)))
             .expect("a thread can be started while the process starts");
         let closing = Closing { view: Arc::clone(&view), serving: Some(serving) };
-        Self { requests, view, _closing: Arc::new(closing) }
+        Self { requests, view, encryption: Encryption::default(), _closing: Arc::new(closing) }
     }
 
     /// The newest revision.
@@ -112,9 +119,9 @@ impl Store {
         self.view.unreadable(collection, namespace)
     }
 
-    /// Everything there is, as of now, to be kept elsewhere.
+    /// Everything there is, as of now, to be kept elsewhere. What is encrypted on disk is encrypted in it.
     pub fn backup(&self) -> Backup {
-        self.view.backup()
+        self.view.backup(self.encryption.clone())
     }
 
     /// The changes of `collection` in `namespace` (empty: in all) after `from`, or from now on.

@@ -17,8 +17,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::age::Ages;
+use crate::encryption::label;
 use crate::snapshot::FullSnapshot;
-use crate::{Backup, Change, HistoryError, Key, Object, Page, Revision, Window};
+use crate::{Backup, Change, Encryption, HistoryError, Key, Object, Page, Revision, Window};
 
 /// How many changes a watch takes over at a time, and then those that have the revision of the last; also about how many
 /// a stalled reader can keep alive.
@@ -155,14 +156,26 @@ impl View {
     /// Says what cannot be shown as it is stored.
     pub(crate) fn tell_damage(&self) {
         let state = self.read();
+        let mut locked: BTreeMap<_, usize> = BTreeMap::new();
         for kept in state.collections.values().flat_map(|collection| collection.objects.values()) {
             let Some(damage) = kept.object.damage() else { continue };
             let (key, reason) = (&kept.object.key, &damage.reason);
+            if kept.object.lacks_key() {
+                *locked.entry(label(&damage.stored)).or_default() += 1;
+            }
             if damage.is_unreadable {
                 tracing::warn!(%key, reason, "a stored object cannot be read; it is left out, and can be deleted");
             } else {
                 tracing::warn!(%key, reason, "a stored object is shown without its deepest levels");
             }
+        }
+        for (by, objects) in locked {
+            let by = by.unwrap_or_default();
+            tracing::error!(
+                by,
+                objects,
+                "stored objects cannot be read without the key that encrypted them; none is lost"
+            );
         }
     }
 
@@ -275,10 +288,10 @@ impl View {
     }
 
     /// Every object, as of now.
-    pub(crate) fn backup(&self) -> Backup {
+    pub(crate) fn backup(&self, encryption: Encryption) -> Backup {
         let state = self.read();
         let objects = state.collections.values().flat_map(|collection| collection.range("")).cloned().collect();
-        Backup::new(state.revision, objects)
+        Backup::new(state.revision, objects, encryption)
     }
 
     /// Ends every watch once it has read what there is.

@@ -255,7 +255,7 @@ async fn audit_log_names_user_impersonation_and_answer() {
     let api = Api::start().await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
-    api.server.audit_to(server::AuditLog::open(&path).unwrap());
+    api.server.audit_to(server::AuditLog::open(&path, server::AuditPolicy::default()).unwrap());
     let tls = Tls::serve(&api).await;
     let stream = connect(&tls, Some(tls.admin()), b"http/1.1").await;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -307,6 +307,81 @@ async fn audit_log_names_user_impersonation_and_answer() {
     assert_eq!(healthy["user"]["username"], "system:anonymous");
     let page = api.get("/metrics").await.text;
     assert!(page.contains("apiserver_audit_event_total 3"), "{page}");
+}
+
+/// By the first rule of the policy: bodies, none of a Secret that no rule names, nothing of what is not wanted, and no body that is too
+/// long.
+#[tokio::test]
+async fn audit_policy_decides_what_is_written_down_of_a_request() {
+    let api = Api::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let policy = serde_json::json!({ "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitManagedFields": true, "rules": [
+        { "level": "None", "nonResourceURLs": ["/version"] },
+        { "level": "Request", "verbs": ["patch"] },
+        { "level": "RequestResponse" },
+    ] });
+    api.server.audit_to(server::AuditLog::open(&path, server::AuditPolicy::read(&policy).unwrap()).unwrap());
+    let tls = Tls::serve(&api).await;
+    let stream = connect(&tls, Some(tls.admin()), b"http/1.1").await;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let of = |kind: &str, field: &str, text: &str| {
+        serde_json::json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": "s" }, field: { "key": text } })
+            .to_string()
+    };
+    let all = "/api/v1/namespaces/default";
+    let merge = "application/merge-patch+json";
+    let requests = [
+        ("POST", format!("{all}/secrets"), "", of("Secret", "stringData", "very secret"), 201),
+        ("POST", format!("{all}/configmaps"), "application/json", of("ConfigMap", "data", "plain"), 201),
+        ("PATCH", format!("{all}/configmaps/s"), merge, r#"{"data":{"key":"other"}}"#.to_owned(), 200),
+        ("PATCH", format!("{all}/configmaps/s"), merge, of("ConfigMap", "data", &"x".repeat(200 << 10)), 200),
+        ("GET", format!("{all}/configmaps?fieldSelector=metadata.name=s"), "", String::new(), 200),
+        ("GET", format!("{all}/secrets"), "", String::new(), 200),
+        ("GET", "/version".to_owned(), "", String::new(), 200),
+        ("GET", "/readyz".to_owned(), "", String::new(), 200),
+    ];
+    for (method, uri, media, body, code) in requests {
+        let request = Request::builder().method(method).uri(&uri).header("host", "localhost");
+        let request = if media.is_empty() { request } else { request.header("content-type", media) };
+        let answer = sender.send_request(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), code, "{method} {uri}");
+        answer.into_body().collect().await.unwrap();
+    }
+    let written = async {
+        loop {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line).ok());
+            let whole: Vec<Value> = lines.collect();
+            if whole.iter().any(|event| event["requestURI"] == "/readyz") {
+                assert!(!text.contains("very secret") && !text.contains("managedFields"), "{text}");
+                return whole;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let events = tokio::time::timeout(Duration::from_secs(60), written).await.expect("it is written down soon");
+    let told = |event: &Value| {
+        let has = |field: &str| !event[field].is_null();
+        let level = event["level"].as_str().unwrap_or_default().to_owned();
+        (level, has("requestObject"), has("responseObject"), event["annotations"]["audit.k8s.io/truncated"] == "true")
+    };
+    let told: Vec<_> = events.iter().map(told).collect();
+    let as_told = |level: &str, sent, answered, is_cut| (level.to_owned(), sent, answered, is_cut);
+    let expected = [
+        as_told("Metadata", false, false, false),
+        as_told("RequestResponse", true, true, false),
+        as_told("Request", true, false, false),
+        as_told("Request", false, false, true),
+        as_told("RequestResponse", false, false, true),
+        as_told("Metadata", false, false, false),
+        as_told("RequestResponse", false, false, false),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(events[1]["requestObject"]["data"]["key"], "plain");
+    assert_eq!(events[1]["responseObject"]["metadata"]["namespace"], "default");
+    assert_eq!(events[2]["requestObject"]["data"]["key"], "other");
 }
 
 /// Health checkers ask by HEAD, and over HTTP/2 a body would break their stream.

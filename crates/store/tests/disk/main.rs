@@ -4,6 +4,7 @@
 mod bounds;
 mod common;
 mod crash;
+mod encryption;
 mod maintenance;
 mod model;
 mod store;

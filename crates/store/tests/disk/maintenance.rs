@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::common::*;
 use serde_json::Value;
 use store::{
-    Backup, BackupError, Expect, HistoryError, Key, OpenError, RebuildError, Revision, Step, Store, Window, check,
-    repair, restore,
+    Backup, BackupError, Encryption, Expect, HistoryError, Key, OpenError, RebuildError, Revision, Step, Store, Window,
+    check, repair, restore,
 };
 
 struct Place {
@@ -105,12 +105,12 @@ async fn store_that_was_cut_or_emptied_is_refused_until_loss_is_accepted() {
             }
             assert!(error.to_string().contains("`adieu store repair"), "{what}: {error}");
         }
-        assert_eq!(check(&place.path).unwrap().known, Some(known), "{what}");
-        match repair(&place.path, false) {
+        assert_eq!(check(&place.path, &Encryption::default()).unwrap().known, Some(known), "{what}");
+        match repair(&place.path, false, &Encryption::default()) {
             Err(error @ RebuildError::Behind { .. }) => assert!(error.to_string().contains("--accept-loss"), "{error}"),
             other => panic!("{what}: {other:?}"),
         }
-        let (_, rebuilt) = repair(&place.path, true).unwrap();
+        let (_, rebuilt) = repair(&place.path, true, &Encryption::default()).unwrap();
         let rebuilt = rebuilt.expect(what);
         let store = place.open().await;
         let left = objects(&store);
@@ -120,7 +120,7 @@ async fn store_that_was_cut_or_emptied_is_refused_until_loss_is_accepted() {
         assert_eq!(rebuilt.aside.is_some(), place.beside().contains("store.damaged-1"), "{what}");
         set(&store, &pod("default", "next"), 1).await;
         drop(store);
-        assert!(check(&place.path).unwrap().is_sound());
+        assert!(check(&place.path, &Encryption::default()).unwrap().is_sound());
     }
 }
 
@@ -140,9 +140,9 @@ async fn repair_keeps_every_object_that_can_be_read_and_names_the_others() {
         damaged[at] ^= 0x11;
         fs::write(place.segment(), &damaged).unwrap();
         assert!(matches!(Store::open(&place.path).await, Err(OpenError::Damaged { .. })), "byte {at}");
-        let report = check(&place.path).unwrap();
+        let report = check(&place.path, &Encryption::default()).unwrap();
         assert!(!report.is_sound() && !report.problems.is_empty(), "byte {at}");
-        let (report, rebuilt) = repair(&place.path, true).unwrap();
+        let (report, rebuilt) = repair(&place.path, true, &Encryption::default()).unwrap();
         let aside = rebuilt.unwrap().aside.unwrap();
         assert_eq!(fs::read(aside.join("00000000000000000001.log")).unwrap(), damaged, "byte {at}: a copy is kept");
         fs::remove_dir_all(aside).unwrap();
@@ -168,16 +168,16 @@ async fn repair_keeps_every_object_that_can_be_read_and_names_the_others() {
 async fn repair_leaves_a_sound_store_as_it_is_and_check_changes_nothing() {
     let (place, all) = Place::new().await;
     let before = files(&place.path);
-    let report = check(&place.path).unwrap();
+    let report = check(&place.path, &Encryption::default()).unwrap();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!((report.objects, report.revision), (all.len() + 1, place.open().await.revision()));
-    assert!(repair(&place.path, true).unwrap().1.is_none());
+    assert!(repair(&place.path, true, &Encryption::default()).unwrap().1.is_none());
     assert_eq!(files(&place.path), before);
     let open = place.open().await;
-    assert!(matches!(check(&place.path), Err(OpenError::InUse { .. })));
+    assert!(matches!(check(&place.path, &Encryption::default()), Err(OpenError::InUse { .. })));
     drop(open);
     let nothing = place.all.path().join("never");
-    assert!(check(&nothing).unwrap().is_sound() && !nothing.exists());
+    assert!(check(&nothing, &Encryption::default()).unwrap().is_sound() && !nothing.exists());
 }
 
 /// [CL-35] Exactly what was there, and no revision comes twice.
