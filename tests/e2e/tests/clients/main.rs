@@ -13,6 +13,7 @@ mod nested;
 mod panics;
 mod proxy;
 mod python;
+mod records;
 mod refusals;
 mod rights;
 mod sessions;
