@@ -74,8 +74,7 @@ impl Platform {
         let api = config.api.unwrap_or_else(|| SocketAddr::from((config.inside_address(), 6443)));
         let advertise = config.advertised(api);
         let root_ca = keys.map(Pki::ca_pem);
-        let plane =
-            ControlPlane::start(dir, advertise, dialer.clone(), root_ca, config.service_range, records).await?;
+        let plane = ControlPlane::start(dir, advertise, dialer.clone(), root_ca, config.service_range, records).await?;
         Ok(StartedPlane { plane, dialer })
     }
 

@@ -48,8 +48,6 @@ pub use logs::LogsArgs;
 pub use rollout::{RolloutArgs, RolloutCommand, ScaleArgs, Workloads};
 pub use version::{Build, VersionArgs};
 
-pub(crate) use requests::Call;
-
 use crate::cluster::{ClusterArgs, Environment};
 
 /// Everyday commands.

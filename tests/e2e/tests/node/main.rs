@@ -3,8 +3,8 @@
 
 mod descriptors;
 mod dns;
-mod examples;
 mod drill;
+mod examples;
 mod full_disk;
 mod hostile;
 mod inside;
