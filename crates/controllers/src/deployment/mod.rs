@@ -139,6 +139,10 @@ impl DeploymentEffects {
         set: &Value,
         template: &PodTemplate,
     ) -> Result<Creation, PodError> {
+        // Of a Deployment that is deleted the sets go first. Whoever has not heard of it would make them anew, and their pods.
+        if !is_current(&self.client, owner).await? {
+            return Ok(Creation::Done(None));
+        }
         let sets = self.sets(owner);
         let body = set.to_string().into_bytes();
         let request = Request::new(sets.resource_url()).create(&PostParams::default(), body);
