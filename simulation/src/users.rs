@@ -35,7 +35,7 @@ pub async fn act(life: &Life, admin: &kube::Client, agents: &[mpsc::Sender<Order
         let patience = clock::now_ms() + PATIENCE_MS;
         let may_be_down = machine.scenario.crashes.iter().any(|crash| crash.server);
         while let Err(why) = perform(machine, admin, agents, number, act).await {
-            if !is_excused(machine) && !(may_be_down && clock::now_ms() < patience) {
+            if !(is_excused(machine) || may_be_down && clock::now_ms() < patience) {
                 machine.note(subject(act), TraceEvent::NodeFailed(why));
                 break;
             }

@@ -222,3 +222,16 @@ fn indexed_job_runs_each_index_once_although_its_server_dies() {
     assert_eq!(at(&told, "app.0 started").len(), 3, "{}", told.trace);
     assert_eq!(at(&told, "job: 3 succeeded, complete").len(), 1, "{}", told.trace);
 }
+
+/// Its sets go, and whoever keeps it has not heard yet that it is gone: nobody makes a set for it again.
+#[test]
+fn deployment_that_is_deleted_makes_no_new_set() {
+    let told = play(
+        "seed 1262; profile echo; deploy web replicas=2 surge=0 unavailable=1 grace=3 app=term-597,start-77; \
+         create web @244; rollout web @1337; rollout web @2297; rollout web @4223; delete web @7028; node n1; node n2; \
+         node n3; crash plane.create.answered/replicaset-controller/6 down=4000 server",
+    );
+    let deleted = at(&told, "user: delete web")[0];
+    let made = at(&told, "create /apis/apps/v1/namespaces/default/replicasets -> 201");
+    assert!(made.iter().all(|at| *at < deleted), "{}", told.trace);
+}

@@ -364,7 +364,7 @@ impl<'a> Fold<'a> {
             ended.map(|(who, pod)| pod.index.map_or_else(|| who.clone(), |index| index.to_string())).collect();
         if usize::try_from(shown.succeeded).is_ok_and(|told| told > ended.len()) {
             let how = format!("{} are said to have succeeded, and {} have", shown.succeeded, ended.len());
-            self.breaks(Law::JobCountsOnce, at, &self.plan.name().to_owned(), how);
+            self.breaks(Law::JobCountsOnce, at, self.plan.name(), how);
         }
         self.job = shown.clone();
     }
