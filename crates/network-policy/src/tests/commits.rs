@@ -20,13 +20,14 @@ fn passed(node: &Node, chains: &str, known: bool, verdict: &Verdict, new_chain: 
     nft(&format!(
         "table ip race {{
             set known {{ type ipv4_addr; }}
-            map policy {{ type ipv4_addr : verdict; }}
+            map verdicts {{ type ipv4_addr : verdict; }}
             chain no {{ drop; }}
             {chains}
         }}"
     ));
     let table = Table::new(Family::Ip, "race");
-    let (known_set, map) = (Set::of("known", &[Field::Ipv4Address]), Set::verdict_map("policy", &[Field::Ipv4Address]));
+    let (known_set, map) =
+        (Set::of("known", &[Field::Ipv4Address]), Set::verdict_map("verdicts", &[Field::Ipv4Address]));
     let (key, element) = ([Element::key(SOURCE.into())], [Element::verdict(SOURCE.into(), verdict.clone())]);
     let mut nftables = Nftables::open().unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
@@ -76,11 +77,11 @@ fn passed(node: &Node, chains: &str, known: bool, verdict: &Verdict, new_chain: 
 #[test]
 fn packet_sees_a_commit_between_two_lookups_and_never_within_one() {
     const KNOWN: &str = "iifname adtest11 ip saddr != @known drop;";
-    const POLICY: &str = "iifname adtest11 ip saddr vmap @policy;";
+    const POLICY: &str = "iifname adtest11 ip saddr vmap @verdicts;";
     const LAST: &str = "iifname adtest11 drop;";
     on_a_node(async |node| {
-        let early = |rules: &str| format!("chain early {{ type filter hook prerouting priority -290; {rules} }}");
-        let late = |rules: &str| format!("chain late {{ type filter hook forward priority 10; {rules} }}");
+        let early = |rules: &str| format!("chain early {{ type filter hook prerouting priority -290; {rules} }}\n");
+        let late = |rules: &str| format!("chain late {{ type filter hook forward priority 10; {rules} }}\n");
         let no = Verdict::Goto("no".into());
         let two_hooks = early(KNOWN) + &late(POLICY);
         let count = [
