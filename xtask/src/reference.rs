@@ -21,8 +21,8 @@ const SHORT: [&str; 6] =
     ["said(\"", "seconds(\"", "seconds(pod, \"", "annotation(\"", "annotation(pod, \"", "annotation(&pod, \""];
 const PUTS_BEFORE: [&str; 2] = ["adieu.dev/{name}", "routes::annotation"];
 
-/// The flags of a command that nobody types: it serves the pods of `adieu demo`.
-const UNSEEN: &str = "crates/cli/src/demo/app.rs";
+/// Flags of commands that nobody types: they run in the pods of `adieu demo` and `adieu drill`.
+const UNSEEN: [&str; 2] = ["crates/cli/src/demo/app.rs", "crates/cli/src/drill/client.rs"];
 
 /// What tells an event. Its reason is the first text in it that is one word with a capital.
 const TELLS: [&str; 5] =
@@ -43,7 +43,7 @@ pub(crate) fn check(sources: &[(PathBuf, String)], page: &str) -> Vec<String> {
     let events: BTreeSet<String> = of_pods.flat_map(|(_, text)| events(text)).collect();
     // Events that others tell are on the page, too; they only have to be somewhere.
     let quoted = |name: &str| shipped.iter().any(|(_, text)| text.contains(&format!("\"{name}\"")));
-    let typed = shipped.iter().filter(|(path, _)| *path != Path::new(UNSEEN));
+    let typed = shipped.iter().filter(|(path, _)| !UNSEEN.iter().any(|unseen| *path == Path::new(unseen)));
     let flags: BTreeSet<String> = typed.flat_map(|(_, text)| flags(text)).collect();
     let mut complaints = differences("the name", &all(ours), &beginning_with(&page.replace(GROUP, ""), OURS, is_name));
     complaints.extend(differences("the metric", &all(metrics), &beginning_with(page, METRIC, is_metric)));
