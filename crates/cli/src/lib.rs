@@ -18,6 +18,7 @@ pub mod timeline;
 pub mod ui;
 pub mod verbs;
 pub mod why;
+mod xml;
 
 pub use progress::Screen;
 

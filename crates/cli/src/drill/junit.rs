@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::findings::Finding;
 use super::report::{DrillResult, Report};
 use super::show;
+use crate::xml::escaped;
 
 /// A case of a suite.
 struct Case {
@@ -89,32 +90,4 @@ fn in_words(finding: &Finding) -> String {
 
 fn in_seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
-}
-
-/// Without what ends a text or an attribute, and without what XML cannot hold.
-fn escaped(text: &str) -> String {
-    let mut shown = String::new();
-    for letter in text.chars() {
-        match letter {
-            '<' => shown.push_str("&lt;"),
-            '>' => shown.push_str("&gt;"),
-            '&' => shown.push_str("&amp;"),
-            '"' => shown.push_str("&quot;"),
-            '\n' | '\t' => shown.push(letter),
-            '\u{fffe}' | '\u{ffff}' => shown.push('\u{fffd}'),
-            letter if letter.is_control() => shown.push('\u{fffd}'),
-            letter => shown.push(letter),
-        }
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_of_others_cannot_end_an_element_or_an_attribute() {
-        assert_eq!(escaped("a<b> & \"c\"\u{1b}[2J\u{0}"), "a&lt;b&gt; &amp; &quot;c&quot;\u{fffd}[2J\u{fffd}");
-    }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use super::Plan;
 use super::mistakes::Mistakes;
+use crate::xml::{escaped, escaped_line};
 
 /// One test.
 struct Case<'a> {
@@ -61,38 +62,16 @@ fn suite(cases: &[Case<'_>]) -> String {
         "<testsuites name=\"adieu plan\" {counts}>\n<testsuite name=\"adieu plan\" {counts} skipped=\"0\">"
     );
     for case in cases {
-        let (name, file) = (attribute(&case.name), attribute(case.file));
+        let (name, file) = (escaped_line(&case.name), escaped_line(case.file));
         let line = if case.line > 0 { format!(" line=\"{}\"", case.line) } else { String::new() };
         let _ = write!(out, "<testcase classname=\"{file}\" name=\"{name}\" file=\"{file}\"{line} time=\"0\"");
         let Some((kind, code, head, all)) = &case.fault else {
             let _ = writeln!(out, "/>");
             continue;
         };
-        let (code, head, all) = (attribute(code), attribute(head), escaped(all));
+        let (code, head, all) = (escaped_line(code), escaped_line(head), escaped(all));
         let _ = writeln!(out, ">\n<{kind} type=\"{code}\" message=\"{head}\">{all}</{kind}>\n</testcase>");
     }
     out.push_str("</testsuite>\n</testsuites>\n");
-    out
-}
-
-/// On one line.
-fn attribute(text: &str) -> String {
-    escaped(text).replace(['\n', '\t'], " ")
-}
-
-/// What XML cannot hold is shown as what it is: not shown.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' | '\t' => out.push(letter),
-            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            _ => out.push(letter),
-        }
-    }
     out
 }

@@ -6,6 +6,7 @@ use api::TerminationRecord;
 use api::termination::step;
 
 use super::chart::{Bar, BarKind, bars, length, seconds, title};
+use crate::xml::escaped_line;
 
 const WIDTH: i64 = 960;
 const LABELS: i64 = 190;
@@ -26,9 +27,9 @@ pub fn picture(namespace: &str, record: &TerminationRecord, remark: &str) -> Str
          @media (prefers-color-scheme: dark){{text{{fill:#eee}} .s{{fill:#aaa}}}}</style>\n\
          <text x=\"16\" y=\"24\" font-size=\"16\" font-weight=\"bold\">{0}</text>\n\
          <text x=\"16\" y=\"44\">{1}</text>\n<text x=\"16\" y=\"62\" class=\"s\">{2}</text>\n",
-        escaped(&title(namespace, record)),
-        escaped(&record.summary),
-        escaped(remark),
+        escaped_line(&title(namespace, record)),
+        escaped_line(&record.summary),
+        escaped_line(remark),
     );
     let deadline = record.requests.last().and_then(|last| last.deadline_milliseconds).filter(|at| *at <= length);
     if let Some(at) = deadline {
@@ -51,7 +52,7 @@ pub fn picture(namespace: &str, record: &TerminationRecord, remark: &str) -> Str
             out,
             "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">KILL {}</text>",
             TOP - 12,
-            escaped(&own.container)
+            escaped_line(&own.container)
         );
     }
     let _ = writeln!(out, "<text x=\"{LABELS}\" y=\"{}\" class=\"s\">0</text>", height - 12);
@@ -78,28 +79,12 @@ fn draw_bar(bar: &Bar, y: i64, length: i64, place: &dyn Fn(i64) -> i64, out: &mu
     let width = (to - from).max(2);
     let took = bar.to.map_or_else(|| "goes on".to_owned(), |to| seconds(to - bar.from));
     let remark = if bar.remark.is_empty() { took } else { format!("{took}, {}", bar.remark) };
-    let _ = writeln!(out, "<text x=\"16\" y=\"{}\">{}</text>", y + 15, escaped(&bar.label));
+    let _ = writeln!(out, "<text x=\"16\" y=\"{}\">{}</text>", y + 15, escaped_line(&bar.label));
     let _ = writeln!(
         out,
         "<rect class=\"{class}\" x=\"{from}\" y=\"{y}\" width=\"{width}\" height=\"{}\" rx=\"2\"/>",
         ROW - 6
     );
-    let _ = writeln!(out, "<text x=\"{}\" y=\"{}\" class=\"s\">{}</text>", from + width + 6, y + 15, escaped(&remark));
-}
-
-/// Names and messages are others' words.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' | '\t' => out.push(' '),
-            letter if letter.is_control() => {}
-            letter => out.push(letter),
-        }
-    }
-    out
+    let _ =
+        writeln!(out, "<text x=\"{}\" y=\"{}\" class=\"s\">{}</text>", from + width + 6, y + 15, escaped_line(&remark));
 }
