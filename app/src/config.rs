@@ -1,6 +1,7 @@
 //! What was written on the command line, resolved and typed; every mistake is reported at once.
 
 use std::fs::DirBuilder;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -348,7 +349,13 @@ pub(crate) fn keep_service_range(dir: &Path, range: ServiceRange) -> Result<()> 
         return Ok(());
     }
     let (temporary, path) = (dir.join(".service-cidr"), dir.join(SERVICE_RANGE));
-    let written = std::fs::write(&temporary, format!("{range}\n")).and_then(|()| std::fs::rename(&temporary, path));
+    // The addresses of stored Services are durable, and so is the range that they are from.
+    let written = std::fs::File::create(&temporary).and_then(|mut file| {
+        writeln!(file, "{range}")?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        std::fs::File::open(dir)?.sync_all()
+    });
     written.with_context(|| format!("cannot write to {}", dir.display()))
 }
 

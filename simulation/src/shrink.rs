@@ -49,7 +49,9 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
                 it.acts.retain(|act| act.deed.subject() != Some(&name));
             });
         }
-        add(&|it| it.workloads[at].replicas = (workload.replicas - 1).max(1));
+        if workload.replicas > 1 {
+            add(&|it| it.workloads[at].replicas = workload.replicas - 1);
+        }
         for (main, container) in workload.pod.containers.iter().enumerate() {
             let plain =
                 ContainerPlan { script: container.script, ..ContainerPlan::new(&container.name, container.role) };

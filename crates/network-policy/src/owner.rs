@@ -38,6 +38,8 @@ const SELF_CHECK: Duration = Duration::from_secs(600);
 const REPAIR: Duration = Duration::from_millis(20);
 /// How long after a change flows are looked at that it may end.
 const SWEEP: Duration = Duration::from_millis(200);
+/// How long tables of another version stay for the sake of pods that are here and not known yet: in new ones they have no way.
+const REPLACE_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Owner {
     settings: Settings,
@@ -50,6 +52,8 @@ pub(crate) struct Owner {
     unknown: BTreeMap<String, BTreeSet<IpAddr>>,
     /// Policies that the kernel does not take, as they are written.
     refused: BTreeMap<PolicyKey, Policy>,
+    /// Until when tables that have to be made anew wait for pods that are not known yet.
+    replaces_by: Option<Instant>,
     waiting: Vec<Answer>,
     failures: u32,
     compare_at: Instant,
@@ -70,6 +74,7 @@ impl Owner {
         let (tell, flows) = mpsc::unbounded_channel();
         let flow_requests = flows::start(move |flows| drop(tell.send(flows)));
         let unknown = holders();
+        let is_there = kernel::read(&mut nftables, &settings, &Tables::default())?.is_some();
         Ok(Self {
             model: Model::new(settings.dns_facts()),
             settings,
@@ -78,6 +83,7 @@ impl Owner {
             applied: None,
             unknown,
             refused: BTreeMap::new(),
+            replaces_by: (!is_there).then(|| Instant::now() + REPLACE_WITHIN),
             waiting: Vec::new(),
             failures: 0,
             compare_at: Instant::now() + SELF_CHECK,
@@ -191,9 +197,13 @@ impl Owner {
             }
             let is_listed = self.model.is_listed();
             if due.is_some_and(|due| due <= now) && is_listed {
-                due = None;
-                self.write();
-                last = Instant::now();
+                // Every pod that becomes known asks for a write.
+                due = self.replaces_by.filter(|by| now < *by && !self.unknown.is_empty());
+                if due.is_none() {
+                    self.replaces_by = None;
+                    self.write();
+                    last = Instant::now();
+                }
             } else if !is_listed {
                 // Whatever is asked for goes with the lists.
                 due = due.filter(|due| *due > now);

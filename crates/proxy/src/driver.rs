@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::Change;
+use client::{Change, WatchUpdate};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
@@ -72,8 +72,8 @@ pub enum Event {
     Service(Change<Service>),
     /// Of EndpointSlices.
     Slice(Change<EndpointSlice>),
-    /// Of nodes.
-    Node(Change<Node>),
+    /// Of the node itself.
+    Node(WatchUpdate<Node>),
 }
 
 /// The proxy of a node. Its rules stay in the kernel when this is gone.
@@ -81,6 +81,7 @@ pub enum Event {
 pub struct Proxy {
     handle: ProxyHandle,
     settings: Settings,
+    node_name: String,
     events: mpsc::Sender<Event>,
     /// How often the owner of the tables had to begin again, with lists.
     lives: watch::Receiver<u32>,
@@ -116,18 +117,20 @@ impl Proxy {
         let started = std::thread::Builder::new().name("proxy".into()).spawn(run);
         started.map_err(|error| ProxyError::NotApplied { reason: error.to_string() })?;
         is_open.recv().unwrap_or(Err(ProxyError::NotRunning))?;
-        Ok(Self { handle: ProxyHandle::new(requests, told, shared), settings, events, lives })
+        let node_name = node_name.to_owned();
+        Ok(Self { handle: ProxyHandle::new(requests, told, shared), settings, node_name, events, lives })
     }
 
     /// Follows Services and their slices through `client`, for as long as this lives. Whenever the owner of the tables begins again
     /// they are listed again.
     pub fn follow(&self, client: kube::Client) {
         let (events, mut lives) = (self.events.clone(), self.lives.clone());
+        let node_name = self.node_name.clone();
         tokio::spawn(async move {
             loop {
                 lives.borrow_and_update();
                 tokio::select! {
-                    () = follow_once(client.clone(), &events) => return,
+                    () = follow_once(client.clone(), &node_name, &events) => return,
                     begun = lives.changed() => if begun.is_err() {
                         return;
                     }
@@ -169,14 +172,16 @@ impl Proxy {
 }
 
 /// Hands on what the API says, until nobody takes it.
-async fn follow_once(client: kube::Client, events: &mpsc::Sender<Event>) {
+async fn follow_once(client: kube::Client, node_name: &str, events: &mpsc::Sender<Event>) {
+    // A node may read itself, and no other.
+    let own = Some(format!("metadata.name={node_name}"));
     let (services, service_changes) = mpsc::channel(EVENTS_MAX);
     let (slices, slice_changes) = mpsc::channel(EVENTS_MAX);
     let (nodes, node_changes) = mpsc::channel(EVENTS_MAX);
     tokio::select! {
         () = client::follow_changes(Api::<Service>::all(client.clone()), services) => {}
         () = client::follow_changes(Api::<EndpointSlice>::all(client.clone()), slices) => {}
-        () = client::follow_changes(Api::<Node>::all(client), nodes) => {}
+        () = client::follow(Api::<Node>::all(client), own, nodes) => {}
         () = hand_on(service_changes, events, Event::Service) => {}
         () = hand_on(slice_changes, events, Event::Slice) => {}
         () = hand_on(node_changes, events, Event::Node) => {}
@@ -391,7 +396,8 @@ impl Owner {
                     }
                     due = Some(due.unwrap_or_else(|| Instant::now().max(last + COALESCE)));
                 }
-                () = std::future::ready(()), if is_telling => {}
+                // A turn for timers and for what the kernel says between two that are told.
+                () = tokio::task::yield_now(), if is_telling => {}
                 () = sleep => {}
             }
             if self.is_closed {
@@ -499,6 +505,12 @@ impl Owner {
     }
 
     fn new_connections(&mut self) -> Result<BTreeMap<String, u64>, nft::Error> {
+        let sums = self.sums_of_counters();
+        self.shared.model().forget_resolved();
+        sums
+    }
+
+    fn sums_of_counters(&mut self) -> Result<BTreeMap<String, u64>, nft::Error> {
         let mut sums = BTreeMap::new();
         for family in [Family::Ip, Family::Ip6] {
             let counters = self.nftables.counters(&table(&self.settings, family), "watch")?;
@@ -509,7 +521,6 @@ impl Owner {
                     *sums.entry(uid).or_default() += count;
                 }
             }
-            model.forget_resolved();
         }
         Ok(sums)
     }
@@ -556,9 +567,9 @@ impl Owner {
                 model.remove_slice(&key(&slice.metadata));
             }
             Event::Slice(Change::Reached(reached)) => self.revision = self.revision.max(reached),
-            Event::Node(Change::Listed(all, _)) => all.iter().for_each(|node| model.set_node(node)),
-            Event::Node(Change::Changed(node)) => model.set_node(&node),
-            Event::Node(Change::Removed(_) | Change::Reached(_)) => {}
+            Event::Node(WatchUpdate::Listed(all)) => all.iter().for_each(|node| model.set_node(node)),
+            Event::Node(WatchUpdate::Changed(node)) => model.set_node(&node),
+            Event::Node(WatchUpdate::Removed(_)) => {}
         }
     }
 

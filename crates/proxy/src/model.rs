@@ -416,7 +416,17 @@ impl Model {
             let is_own = |pod: &&PodEndpoint| pod.namespace == key.0 && pod.addresses.contains(&address);
             pod.filter(is_own).map(|pod| pod.uid.clone())
         };
-        self.by_address.get(&address)?.keys().find_map(leads_there)
+        // Only Services of the namespace of a pod with that address are looked at: anybody may write slices elsewhere.
+        let holder = self.holders.get(&address).and_then(|uid| self.known.get(uid));
+        let namespaces: BTreeSet<&str> = match holder {
+            Some(pod) => [&*pod.namespace].into(),
+            None => {
+                let there = self.known.values().filter(|pod| pod.addresses.contains(&address));
+                there.map(|pod| &*pod.namespace).collect()
+            }
+        };
+        let mut keys = self.by_address.get(&address)?.keys().filter(|key| namespaces.contains(&*key.0));
+        keys.find_map(leads_there)
     }
 
     fn raw_endpoints_of(&self, key: &ServiceKey) -> impl Iterator<Item = &Endpoint> {

@@ -12,8 +12,8 @@ use crate::identity::Identity;
 use crate::request::ResourceAddress;
 
 /// Of whose bodies somebody could live: group, resource, subresource.
-const CREDENTIALS: [(&str, &str, &str); 3] =
-    [("", "secrets", ""), ("", "serviceaccounts", "token"), ("authentication.k8s.io", "tokenreviews", "")];
+const CREDENTIALS: [(&str, &str, &str); 2] =
+    [("", "serviceaccounts", "token"), ("authentication.k8s.io", "tokenreviews", "")];
 const RULES_MAX: usize = 1_000;
 
 /// How much of a request is written down.
@@ -140,8 +140,14 @@ impl AuditPolicy {
 }
 
 fn holds_credentials(target: &AuditTarget<'_>) -> bool {
-    let AuditTarget::Resource(at) = target else { return false };
-    CREDENTIALS.contains(&(at.group.as_str(), at.resource.as_str(), at.subresource.as_str()))
+    match target {
+        // A link to the web timeline opens a session.
+        AuditTarget::Path(path) => path.starts_with("/ui"),
+        AuditTarget::Resource(at) => {
+            let is_secret = at.group.is_empty() && at.resource == "secrets";
+            is_secret || CREDENTIALS.contains(&(at.group.as_str(), at.resource.as_str(), at.subresource.as_str()))
+        }
+    }
 }
 
 impl AuditRule {
@@ -233,8 +239,8 @@ impl AuditRule {
     /// Whether it speaks of the resource by its name.
     fn names(&self, target: &AuditTarget<'_>) -> bool {
         let AuditTarget::Resource(at) = target else { return false };
-        let named = |of: &String| of.split('/').next() == Some(at.resource.as_str());
-        self.resources.iter().any(|of| of.group == at.group && of.resources.iter().any(named) && of.matches(at))
+        let named = |entry: &String| entry.split('/').next() == Some(at.resource.as_str()) && is_meant(entry, at);
+        self.resources.iter().any(|of| of.matches(at) && of.resources.iter().any(named))
     }
 }
 
@@ -268,13 +274,18 @@ impl GroupResources {
         if !self.names.is_empty() && !self.names.contains(&at.name) {
             return false;
         }
-        self.resources.iter().any(|of| match of.split_once('/') {
-            _ if of == "*" => true,
-            None => *of == at.resource && at.subresource.is_empty(),
-            Some(("*", part)) => !at.subresource.is_empty() && part == at.subresource,
-            Some((resource, "*")) => resource == at.resource,
-            Some((resource, part)) => resource == at.resource && part == at.subresource,
-        })
+        self.resources.iter().any(|entry| is_meant(entry, at))
+    }
+}
+
+/// Whether an entry of `resources` means this one.
+fn is_meant(entry: &str, at: &ResourceAddress) -> bool {
+    match entry.split_once('/') {
+        _ if entry == "*" => true,
+        None => entry == at.resource && at.subresource.is_empty(),
+        Some(("*", part)) => !at.subresource.is_empty() && part == at.subresource,
+        Some((resource, "*")) => resource == at.resource,
+        Some((resource, part)) => resource == at.resource && part == at.subresource,
     }
 }
 
@@ -405,6 +416,12 @@ mod tests {
             assert_eq!(level(&core, &bob(), "create", path), "Metadata", "{path}");
         }
         assert_eq!(level(&everything, &bob(), "create", review), "Metadata");
+        assert_eq!(level(&everything, &bob(), "update", "/api/v1/namespaces/x/secrets/s/status"), "Metadata");
+        assert_eq!(level(&everything, &bob(), "create", "/ui/links"), "Metadata");
+        let beside = policy(json!([{ "level": "Request", "resources": [
+            { "group": "", "resources": ["*", "serviceaccounts"] },
+        ] }]));
+        assert_eq!(level(&beside, &bob(), "create", token), "Metadata", "named by nobody");
         assert_eq!(level(&everything, &bob(), "get", "/api/v1/namespaces/x/serviceaccounts/a"), "RequestResponse");
         let named = policy(json!([{ "level": "Request", "resources": [
             { "group": "", "resources": ["secrets", "serviceaccounts/*"] },

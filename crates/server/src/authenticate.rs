@@ -35,8 +35,10 @@ pub(crate) fn authenticate(state: &State, parts: &mut Parts, record: Option<&Rec
                 identity
             }
             (None, Some(token)) => {
-                let named = token.and_then(|token| holder(state, &token));
-                named.filter(|_| asks_for_a_socket(&parts.headers)).ok_or_else(Status::unauthorized)?
+                let token = token.filter(|_| asks_for_a_socket(&parts.headers)).ok_or_else(Status::unauthorized)?;
+                let identity = holder(state, &token).ok_or_else(Status::unauthorized)?;
+                parts.extensions.insert(ui::ByToken(token));
+                identity
             }
             (None, None) => ui::session(state, parts, cookie)?.unwrap_or_else(Identity::anonymous),
         },

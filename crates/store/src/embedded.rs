@@ -210,7 +210,8 @@ impl Embedded {
         next.renew_reserve();
         std::mem::replace(&mut self.segment, next).close();
         self.segment.renew_reserve();
-        self.least = 0;
+        // A snapshot that fails is not tried again before so much has come: another segment, and a full disk, at each write would be worse.
+        self.least = SEGMENT;
         self.number = number;
         let everything = view.everything();
         let stop = Arc::new(AtomicBool::new(false));

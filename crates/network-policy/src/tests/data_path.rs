@@ -468,6 +468,29 @@ fn rules_stay_when_their_owner_is_gone_and_are_taken_over() {
     });
 }
 
+/// The agent is replaced by one that has other tables: no pod that is here loses its network before it is known.
+#[test]
+fn tables_are_made_anew_when_every_pod_is_known() {
+    on_a_node(async |node| {
+        let Node { policies, pods, version } = node;
+        drop(policies);
+        assert!(Command::new("nft").args(["flush", "ruleset"]).status().unwrap().success());
+        let policies = Policies::open(settings(), Box::new(all_pods)).unwrap();
+        let mut node = Node { policies, pods, version };
+        node.list(vec![policy("x", "p", deny(&["Ingress"]))]).await;
+        let admit = async |uid: &str| {
+            let at = addresses(number(uid));
+            node.policies.handle().admit(uid, &object(uid, 9), &at, &link_of(at[0])).await.unwrap();
+        };
+        let mut first = std::pin::pin!(admit("x/a"));
+        assert!(tokio::time::timeout(BLOCKED, &mut first).await.is_err(), "written before every pod is known");
+        assert!(node.reaches("y/a", "y/b", 80), "a pod that is not known yet has lost its network");
+        let all = async { tokio::join!(first, admit("x/b"), admit("x/c"), admit("y/a"), admit("y/b")) };
+        tokio::time::timeout(PATIENCE, all).await.unwrap();
+        assert!(node.reaches("y/a", "y/b", 80) && !node.reaches("y/a", "x/a", 80));
+    });
+}
+
 /// [NP-49] Rules that another program takes away come back, and the whole can be listed by everybody.
 #[test]
 fn rules_return_after_a_foreign_flush() {

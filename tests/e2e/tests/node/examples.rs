@@ -221,7 +221,17 @@ impl Run {
 
     /// How it ended. Nothing of it is in its folder or mounted below it then.
     async fn ended(self) -> Result<Output> {
-        let output = tokio::time::timeout(SOON * 2, self.child.wait_with_output()).await??;
+        let group = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).context("a pid")?;
+        let mut waiting = std::pin::pin!(self.child.wait_with_output());
+        let output = match tokio::time::timeout(SOON * 2, &mut waiting).await {
+            Ok(output) => output?,
+            Err(_) => {
+                // It takes its platform down itself, as long as its folder is there.
+                kill_process_group(group, Signal::TERM)?;
+                let output = tokio::time::timeout(SOON, waiting).await??;
+                anyhow::bail!("it does not end: {}", text(&output));
+            }
+        };
         let left = fs::read_dir(self.parent.path())?.count();
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let is_mounted = mounts.contains(&*self.parent.path().to_string_lossy());
@@ -270,10 +280,11 @@ async fn run_that_is_interrupted_leaves_nothing_behind() -> Result<()> {
         }
         anyhow::bail!("it applies nothing")
     };
-    tokio::time::timeout(SOON, waiting).await.context("it applies nothing in time")??;
+    let applied = tokio::time::timeout(SOON, waiting).await.context("it applies nothing in time");
     // As a terminal does it: to everybody in front.
     kill_process_group(pid, Signal::INT)?;
     let output = run.ended().await?;
+    applied.and_then(|applied: Result<()>| applied).with_context(|| text(&output))?;
     ensure!(output.status.code() == Some(130), "{} {}", output.status, text(&output));
     Ok(())
 }

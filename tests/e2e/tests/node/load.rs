@@ -4,7 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use e2e::pods::SOON;
 use e2e::{Instance, complaints};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams};
@@ -107,9 +108,18 @@ async fn drained_node_with_a_single_replica_loses_no_request_unless_the_barrier_
         let words = ["drain", node, "--ignore-daemonsets", "--force", "--pod-selector", &only, "--timeout=90s"];
         let draining = shop.kubectl.run(&words);
         let opening = async {
-            // Evicted, and nobody can come in its place yet.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            shop.kubectl.run(&["uncordon", node]).await
+            // Its eviction was asked for: its successor is there, and has no node yet.
+            let asked = async {
+                let is_new = |pod: &Pod| pod.metadata.name.as_ref().is_some_and(|name| !before.contains(name));
+                while !shop.pods().await?.iter().any(is_new) {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Ok(())
+            };
+            let asked = tokio::time::timeout(SOON, asked).await.context("nobody comes in its place");
+            // In any case: the drain waits for it.
+            let opened = shop.kubectl.run(&["uncordon", node]).await;
+            asked.and_then(|asked: Result<()>| asked).and(opened)
         };
         let (drained, opened) = tokio::join!(draining, opening);
         drained.and(opened)?;
