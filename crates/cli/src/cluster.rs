@@ -59,7 +59,12 @@ pub struct Cluster {
     pub server: String,
     /// What brought us there, for messages.
     pub kubeconfig: String,
+    /// Who has to vouch for the server; nothing if nobody in particular has to.
+    authority: Option<Authority>,
 }
+
+/// The certificates of a cluster's authority.
+type Authority = Vec<Vec<u8>>;
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,16 +83,24 @@ pub struct LocalInstance {
 
 impl LocalInstance {
     /// The instance that a cluster is, if it is one of this machine: its own kubeconfig leads to the same API.
-    pub fn of(cluster: &Cluster, args: &ClusterArgs) -> Option<Self> {
+    pub async fn of(cluster: &Cluster, args: &ClusterArgs) -> Option<Self> {
         let beside = Path::new(&cluster.kubeconfig).parent().map(Path::to_owned);
         let folders = [args.data_dir.clone(), beside, Some(PathBuf::from(DATA_DIR))];
-        folders.into_iter().flatten().find_map(|dir| Self::at(&dir, &cluster.server))
+        for dir in folders.into_iter().flatten() {
+            if let Some(instance) = Self::at(&dir, cluster).await {
+                return Some(instance);
+            }
+        }
+        None
     }
 
-    fn at(dir: &Path, server: &str) -> Option<Self> {
+    async fn at(dir: &Path, cluster: &Cluster) -> Option<Self> {
         let own = Kubeconfig::read_from(dir.join(ADMIN_KUBECONFIG)).ok()?;
-        let mut servers = own.clusters.into_iter().filter_map(|own| own.cluster?.server);
-        if !dir.join("instance").exists() || !servers.any(|own| own.trim_end_matches('/') == server) {
+        let own = kube::Config::from_custom_kubeconfig(own, &KubeConfigOptions::default()).await.ok()?;
+        // While the instance is down anybody may answer at its address; nobody else has a certificate of its authority.
+        let is_same =
+            server(&own) == cluster.server && cluster.authority.is_some() && authority(&own) == cluster.authority;
+        if !dir.join("instance").exists() || !is_same {
             return None;
         }
         let config = std::fs::read(dir.join("config.json")).ok();
@@ -110,9 +123,9 @@ impl ClusterArgs {
         if !is_name(&namespace) {
             bail!("{namespace:?} cannot be the name of a namespace");
         }
-        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let (server, authority) = (server(&config), authority(&config));
         let client = kube::Client::try_from(config).with_context(|| format!("cannot use the kubeconfig {source}"))?;
-        Ok(Cluster { client, namespace, server, kubeconfig: source.to_string() })
+        Ok(Cluster { client, namespace, server, kubeconfig: source.to_string(), authority })
     }
 
     fn source(&self, environment: &Environment) -> Result<Source> {
@@ -147,6 +160,16 @@ impl ClusterArgs {
         }
         bail!("no cluster is known here: name a --kubeconfig, set $KUBECONFIG, or start one with `adieu up`")
     }
+}
+
+fn server(config: &kube::Config) -> String {
+    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+}
+
+/// Who has to vouch for the server that this leads to.
+fn authority(config: &kube::Config) -> Option<Authority> {
+    let is_checked = !config.accept_invalid_certs && config.cluster_url.scheme_str() == Some("https");
+    config.root_cert.clone().filter(|own| is_checked && !own.is_empty())
 }
 
 impl Cluster {
@@ -350,18 +373,55 @@ mod tests {
         assert!(refused.contains("is not there"), "{refused}");
     }
 
-    #[test]
-    fn instance_of_this_machine_is_known_by_the_server_of_its_own_kubeconfig() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let text = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:7443/'}}]\n";
-        std::fs::write(dir.path().join(ADMIN_KUBECONFIG), text).expect("a file");
-        let at = |server: &str| LocalInstance::at(dir.path(), server);
-        assert_eq!(at("https://127.0.0.1:7443"), None, "a kubeconfig of that name alone is no instance");
-        std::fs::write(dir.path().join("instance"), "0123abcd\n").expect("a file");
-        assert_eq!(at("https://127.0.0.1:7443").expect("an instance").node, None);
-        std::fs::write(dir.path().join("config.json"), r#"{ "nodeName": "n1" }"#).expect("a file");
-        assert_eq!(at("https://127.0.0.1:7443").expect("an instance").node.as_deref(), Some("n1"));
-        assert_eq!(at("https://prod.example.com:6443"), None);
+    /// An authority that nobody has the key of.
+    const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBcTCCARegAwIBAgIUdpfD/z8C0oGC53T31TW75x7HtiswCgYIKoZIzj0EAwIw
+DTELMAkGA1UEAwwCY2EwIBcNMjYxMTE5MjExMjU3WhgPMjEyNjEwMjYyMTEyNTda
+MA0xCzAJBgNVBAMMAmNhMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEL/sbhdyg
+HrdiT9hJ0vslHICANvIG3jopBygDpCtR/PhJhxAfXHdMbGT4wrTt1r8lwTrgiDWy
+HEOyM9iETVKVGqNTMFEwHQYDVR0OBBYEFB42OHHAQEWXWmpDTTzrIhYtr7KjMB8G
+A1UdIwQYMBaAFB42OHHAQEWXWmpDTTzrIhYtr7KjMA8GA1UdEwEB/wQFMAMBAf8w
+CgYIKoZIzj0EAwIDSAAwRQIhAOu93kPtIu/e0kIEiLK6HVssU1+ZaFi592/vc8uX
+eRKcAiB0bAIc7zKvcJ6yaLr5a43ZcOjTPuJ81rZ6aUbQzoTI3w==
+-----END CERTIFICATE-----
+";
+
+    #[tokio::test]
+    async fn instance_of_this_machine_is_known_by_the_server_and_the_authority_of_its_own_kubeconfig() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (dir, users) = (folder.path().join("data"), folder.path().join("users.kubeconfig"));
+        std::fs::create_dir(&dir).expect("a folder");
+        let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("a file");
+        let kubeconfig = |port: u16, trusts: &str| {
+            format!(
+                "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n\
+                 clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}/', {trusts}}}}}]\n"
+            )
+        };
+        let by = "certificate-authority: ca.crt";
+        file("ca.crt", AUTHORITY);
+        file("data/ca.crt", AUTHORITY);
+        file("data/admin.kubeconfig", &kubeconfig(7443, by));
+        let found = async |port: u16, trusts: &str| {
+            file("users.kubeconfig", &kubeconfig(port, trusts));
+            let args = ClusterArgs { kubeconfig: Some(users.clone()), ..ClusterArgs::default() };
+            let cluster = args.connect(&Environment::default()).await.expect("a client");
+            LocalInstance::at(&dir, &cluster).await
+        };
+        assert_eq!(found(7443, by).await, None, "a kubeconfig of that name alone is no instance");
+        file("data/instance", "0123abcd\n");
+        assert_eq!(found(7443, by).await.expect("an instance").node, None);
+        file("data/config.json", r#"{ "nodeName": "n1" }"#);
+        assert_eq!(found(7443, by).await.expect("an instance").node.as_deref(), Some("n1"));
+        assert_eq!(found(6443, by).await, None);
+        // What answers at that address need not be the instance.
+        assert_eq!(found(7443, "").await, None);
+        assert_eq!(found(7443, &format!("{by}, insecure-skip-tls-verify: true")).await, None);
+        file("data/ca.crt", "-----BEGIN CERTIFICATE-----\nb3RoZXI=\n-----END CERTIFICATE-----\n");
+        assert_eq!(found(7443, by).await, None);
+        file("data/admin.kubeconfig", &kubeconfig(7443, ""));
+        assert_eq!(found(7443, "").await, None, "two that trust whomever the system trusts are not the same");
     }
 
     #[tokio::test]

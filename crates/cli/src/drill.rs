@@ -18,7 +18,7 @@ mod show;
 mod source;
 mod target;
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -177,11 +177,12 @@ fn save_client_image(file: &Path, program: &Path, out: &mut dyn Write) -> Result
 
 async fn drill(args: &DrillArgs, surroundings: Surroundings<'_>, out: &mut dyn Write) -> Result<ExitCode> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let junit = args.junit.as_deref().map(junit_file).transpose()?;
     let what = args.what.as_ref().context("name what is to leave, such as deploy/web")?;
     let looking = async {
         let cluster = args.cluster.connect(surroundings.environment).await?;
         let target = Target::find(&cluster, what, args).await?;
-        let local = LocalInstance::of(&cluster, &args.cluster);
+        let local = LocalInstance::of(&cluster, &args.cluster).await;
         consent(&cluster, &target, args, local.is_some()).await?;
         Ok::<_, anyhow::Error>((cluster, target, local))
     };
@@ -253,7 +254,7 @@ async fn drill(args: &DrillArgs, surroundings: Surroundings<'_>, out: &mut dyn W
             report.notes.push(format!("{stays:#}"));
         }
     }
-    print(args, &report, out)?;
+    print(args, &report, junit, out)?;
     Ok(match (&observations.ending, report.result) {
         (Ending::Interrupted(number), _) => ExitCode::from(SIGNALLED + number),
         (_, DrillResult::Passed) => ExitCode::SUCCESS,
@@ -261,16 +262,32 @@ async fn drill(args: &DrillArgs, surroundings: Surroundings<'_>, out: &mut dyn W
     })
 }
 
-fn print(args: &DrillArgs, report: &report::Report, out: &mut dyn Write) -> Result<()> {
-    if let Some(file) = &args.junit {
-        fs::write(file, junit::xml(report)).with_context(|| format!("cannot write to {}", file.display()))?;
-    }
+/// A file that can be written to. What is in it stays there until there is a report.
+fn junit_file(path: &Path) -> Result<File> {
+    let opened = File::options().write(true).create(true).truncate(false).open(path);
+    opened.with_context(|| format!("cannot write to {}", path.display()))
+}
+
+/// What was seen is shown first: it cannot be had again.
+fn print(args: &DrillArgs, report: &report::Report, junit: Option<File>, out: &mut dyn Write) -> Result<()> {
     match args.output {
         DrillOutput::Text => write!(out, "{}", show::text(report))?,
         DrillOutput::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,
         DrillOutput::Junit => write!(out, "{}", junit::xml(report))?,
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    if let Some(file) = junit {
+        replace(file, &junit::xml(report)).context("cannot write the report to the file of --junit")?;
+    }
+    Ok(())
+}
+
+fn replace(mut file: File, text: &str) -> io::Result<()> {
+    // Pipes and terminals have nothing to cut off.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
 }
 
 /// Whether somebody has to be asked before pods are made to leave.

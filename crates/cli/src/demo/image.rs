@@ -1,7 +1,8 @@
 //! The image of the demo: the program that is running, and nothing else. It is static, so it needs nothing else.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -27,10 +28,9 @@ pub(crate) fn write(program: &Path, name: &str, archive: &Path) -> Result<u64> {
          nothing else; build it with scripts/build"
     );
     let doing = || format!("cannot write the image to {}", archive.display());
-    let mut unpacked = File::create(archive.with_extension("layer")).with_context(doing)?;
+    let mut unpacked = nameless(&archive.with_file_name(format!(".adieu-{}.layer", std::process::id())))?;
     let size = layer(&mut source, &mut unpacked).with_context(doing)?;
-    let layer = archive.with_extension("layer");
-    let digest = digest(&layer).with_context(doing)?;
+    let digest = digest(&mut unpacked).with_context(doing)?;
     let config = json!({
         "architecture": architecture(), "os": "linux",
         "config": { "Entrypoint": [PROGRAM, "demo-app"] },
@@ -42,12 +42,20 @@ pub(crate) fn write(program: &Path, name: &str, archive: &Path) -> Result<u64> {
         let text = document.to_string();
         tar.append_data(&mut header(text.len() as u64, 0o644), name, text.as_bytes()).with_context(doing)?;
     }
-    let mut written = File::open(&layer).with_context(doing)?;
-    let bytes = written.metadata().with_context(doing)?.len();
-    tar.append_data(&mut header(bytes, 0o644), "layer.tar", &mut written).with_context(doing)?;
+    let bytes = unpacked.metadata().with_context(doing)?.len();
+    unpacked.rewind().with_context(doing)?;
+    tar.append_data(&mut header(bytes, 0o644), "layer.tar", &mut unpacked).with_context(doing)?;
     tar.into_inner().and_then(|mut file| file.flush()).with_context(doing)?;
-    std::fs::remove_file(layer).with_context(doing)?;
     Ok(size)
+}
+
+/// A file of our own that loses its name at once: nobody else can write to it, and it goes with us however we end.
+fn nameless(path: &Path) -> Result<File> {
+    let doing = || format!("cannot make the file {}", path.display());
+    let mut options = File::options();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(path).with_context(doing)?;
+    fs::remove_file(path).with_context(doing)?;
+    Ok(file)
 }
 
 /// The only layer: the program, and the folders that a container expects.
@@ -73,8 +81,8 @@ fn header(size: u64, mode: u32) -> Header {
     header
 }
 
-fn digest(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+fn digest(file: &mut File) -> io::Result<String> {
+    file.rewind()?;
     let mut hash = Sha256::new();
     let mut part = vec![0; 1 << 16];
     loop {
@@ -129,7 +137,36 @@ mod tests {
         let program =
             entries.map(|entry| (entry.path().unwrap().to_string_lossy().into_owned(), entry.header().mode().unwrap()));
         assert!(program.into_iter().any(|entry| entry == ("adieu".to_owned(), 0o755)));
-        assert!(!dir.path().join("image.layer").exists());
+    }
+
+    #[test]
+    fn image_leaves_the_files_beside_it_alone_and_nothing_else_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        std::fs::write(file("program"), b"\x7fELF and so on").unwrap();
+        std::fs::write(file("image.layer"), "of somebody else").unwrap();
+        // A name that was itself that of the layer once.
+        for name in ["image.tar", "other.layer"] {
+            write(&file("program"), NAME, &file(name)).unwrap();
+            let entries = tar::Archive::new(File::open(file(name)).unwrap()).entries().unwrap().count();
+            assert_eq!(entries, 3, "{name}");
+        }
+        assert_eq!(std::fs::read_to_string(file("image.layer")).unwrap(), "of somebody else");
+        write(&file("program"), NAME, &file("absent/image.tar")).unwrap_err();
+        std::fs::create_dir(file("folder")).unwrap();
+        write(&file("program"), NAME, &file("folder")).unwrap_err();
+        let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["folder", "image.layer", "image.tar", "other.layer", "program"]);
+    }
+
+    #[test]
+    fn layer_is_written_to_no_file_and_no_link_that_is_there_already() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, of_another) = (dir.path().join("link"), dir.path().join("of another"));
+        std::os::unix::fs::symlink(&of_another, &link).unwrap();
+        nameless(&link).unwrap_err();
+        assert!(link.is_symlink() && !of_another.exists());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -60,6 +60,8 @@ pub(super) struct ClientPod {
     has_image: bool,
     /// Work on the image that cannot be called off, and is soon done.
     working: Option<JoinHandle<Result<()>>>,
+    /// The request that makes the pod. Who stopped listening to it would not know whether there will be one.
+    creating: Option<JoinHandle<Result<()>>>,
     follower: Option<JoinHandle<()>>,
 }
 
@@ -75,6 +77,7 @@ impl ClientPod {
             is_asked_for: false,
             has_image: false,
             working: None,
+            creating: None,
             follower: None,
         }
     }
@@ -107,7 +110,11 @@ impl ClientPod {
         let pod = manifest(&self.name, client, &own, lives);
         self.is_asked_for = true;
         let call = Call::new(Method::POST, self.path("")?, "make the client pod").body("application/json", &pod);
-        self.cluster.ask(&call).await?;
+        let cluster = self.cluster.clone();
+        let creating = self.creating.insert(tokio::spawn(async move { cluster.ask(&call).await.map(drop) }));
+        let created = creating.await;
+        self.creating = None;
+        created??;
         timeout(STARTED, self.until_started())
             .await
             .with_context(|| format!("the client pod does not start; see why: adieu why pod/{}", self.name))??;
@@ -160,23 +167,41 @@ impl ClientPod {
         }
         let mut outcome = Ok(());
         if self.is_asked_for {
-            let gone = async {
-                while self.delete().await? {
-                    sleep(LOOK).await;
-                }
-                Ok::<_, anyhow::Error>(())
-            };
+            let removed = self.remove_pod().await;
             let (name, namespace) = (&self.name, &self.cluster.namespace);
-            outcome = timeout(GONE, gone)
-                .await
-                .unwrap_or_else(|_| bail!("it does not leave"))
-                .with_context(|| format!("the client pod may stay: adieu delete pod/{name} -n {namespace}"));
+            outcome =
+                removed.with_context(|| format!("the client pod may stay: adieu delete pod/{name} -n {namespace}"));
         }
         if self.has_image {
             let removed = self.remove_image().await;
             outcome = outcome.and(removed);
         }
         outcome
+    }
+
+    /// Deletes the pod until it is gone; a server that refuses or does not answer once may do so the next time.
+    async fn remove_pod(&mut self) -> Result<()> {
+        let mut is_decided = true;
+        if let Some(mut creating) = self.creating.take() {
+            is_decided = timeout(GONE, &mut creating).await.is_ok();
+            creating.abort();
+        }
+        let mut last = None;
+        let gone = async {
+            loop {
+                match self.delete().await {
+                    Ok(false) => return,
+                    Ok(true) => last = None,
+                    Err(error) => last = Some(error),
+                }
+                sleep(LOOK).await;
+            }
+        };
+        if timeout(GONE, gone).await.is_err() {
+            return Err(last.unwrap_or_else(|| anyhow!("it does not leave")));
+        }
+        ensure!(is_decided, "the server did not say whether it was made");
+        Ok(())
     }
 
     async fn load_image(&mut self) -> Result<()> {
@@ -332,5 +357,107 @@ mod tests {
             (Some(false), Some(vec!["ALL".to_owned()]))
         );
         assert_eq!(spec.containers[0].command.as_ref().unwrap()[1..3], ["demo-app", "drill"]);
+    }
+
+    /// What a server of one pod saw.
+    #[derive(Default)]
+    struct Seen {
+        posted: bool,
+        is_there: bool,
+        deletes: usize,
+    }
+
+    /// Makes a pod once it may, refuses the first delete, and then deletes it.
+    async fn server(seen: watch::Sender<Seen>, may_make: watch::Receiver<bool>) -> String {
+        use http::{Response, StatusCode};
+        use hyper::body::{Bytes, Incoming};
+        let answer = move |request: http::Request<Incoming>| {
+            let (seen, mut may_make) = (seen.clone(), may_make.clone());
+            async move {
+                let mut code = StatusCode::OK;
+                if request.method() == Method::POST {
+                    seen.send_modify(|seen| seen.posted = true);
+                    // Also for a client that has left meanwhile, as any server would.
+                    let making = tokio::spawn(async move {
+                        may_make.wait_for(|may| *may).await.unwrap();
+                        seen.send_modify(|seen| seen.is_there = true);
+                    });
+                    making.await.unwrap();
+                } else {
+                    seen.send_modify(|seen| {
+                        seen.deletes += 1;
+                        code = match (seen.deletes, seen.is_there) {
+                            (1, _) => StatusCode::FORBIDDEN,
+                            (_, true) => StatusCode::OK,
+                            (_, false) => StatusCode::NOT_FOUND,
+                        };
+                        seen.is_there &= code != StatusCode::OK;
+                    });
+                }
+                let mut response = Response::new(http_body_util::Full::new(Bytes::from_static(b"{}")));
+                *response.status_mut() = code;
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = hyper::service::service_fn(answer.clone());
+                let stream = hyper_util::rt::TokioIo::new(stream);
+                tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(stream, service));
+            }
+        });
+        server
+    }
+
+    #[tokio::test]
+    async fn client_pod_that_is_made_after_its_drill_was_called_off_is_removed_though_one_delete_fails() {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: DrillArgs,
+        }
+        let (seen, mut sees) = watch::channel(Seen::default());
+        let (make, may_make) = watch::channel(false);
+        let server = server(seen, may_make).await;
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("config");
+        let text = format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
+        );
+        fs::write(&kubeconfig, text).unwrap();
+        let line = ["drill", "deploy/web", "--client-image", "i", "--kubeconfig", kubeconfig.to_str().unwrap()];
+        let args = Line::parse_from(line).args;
+        let environment = crate::cluster::Environment::default();
+        let cluster = args.cluster.connect(&environment).await.unwrap();
+        let surroundings = Surroundings {
+            environment: &environment,
+            program: Path::new("/absent"),
+            is_root: false,
+            screen: crate::progress::Screen::Lines,
+            now: || jiff::Timestamp::UNIX_EPOCH,
+        };
+        let client = ClientArgs {
+            address: "10.87.0.9:80".parse().unwrap(),
+            host: "web.shop".to_owned(),
+            path: "/".to_owned(),
+            rate: 200,
+            connections: Connections::Both,
+        };
+        let mut pod = ClientPod::new(&cluster, None, surroundings);
+        tokio::select! {
+            begun = pod.begin(&client, &args, watch::Sender::new(Heard::default()), Instant::now()) => begun.unwrap(),
+            posted = sees.wait_for(|seen| seen.posted) => drop(posted.unwrap()),
+        }
+        let mut removing = std::pin::pin!(pod.remove());
+        let too_soon = timeout(Duration::from_millis(300), &mut removing).await;
+        assert!(too_soon.is_err(), "it waits for the pod that it asked for: {too_soon:?}");
+        make.send(true).unwrap();
+        removing.await.unwrap();
+        assert!(!sees.borrow().is_there);
+        assert_eq!(sees.borrow().deletes, 3, "refused, deleted, not there any more");
     }
 }

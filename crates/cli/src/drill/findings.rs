@@ -309,7 +309,7 @@ pub(super) fn notes(seen: &Observations) -> Vec<String> {
             ));
         }
         if !load.counts.is_final {
-            notes.push("the last counts of the client did not arrive: a few requests are not counted".to_owned());
+            notes.push(super::report::CLIENT_ENDED.to_owned());
         }
         if let Some(status @ 300..) = load.counts.status {
             notes.push(format!("every answer had the status {status}: a --path that answers with 200 shows more"));

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::findings::Finding;
-use super::report::{DrillResult, Report};
+use super::report::Report;
 use super::show;
 use crate::xml::escaped;
 
@@ -73,12 +73,11 @@ fn cases(report: &Report) -> Vec<Case> {
         });
     }
     let of_all = |finding: &Finding| finding.pods.is_empty() && finding.code != "requests-lost";
-    let called_off = report.result == DrillResult::Incomplete;
     cases.push(Case {
         name: "the drill comes to its end".to_owned(),
         took_ms: 0,
         failures: told(&of_all),
-        skipped: called_off.then(|| "it was called off".to_owned()),
+        skipped: report.incomplete_because.map(str::to_owned),
     });
     cases
 }

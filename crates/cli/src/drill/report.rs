@@ -19,8 +19,11 @@ pub(super) struct Report {
     pub namespace: String,
     /// `restart` or `kill`.
     pub way: &'static str,
-    /// `passed`, `failed`, or `incomplete` if it was called off before anything was found.
+    /// `passed`, `failed`, or `incomplete` if it or its client came to no end and nothing was found.
     pub result: DrillResult,
+    /// Why it is incomplete, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete_because: Option<&'static str>,
     /// The requests, if any were sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
@@ -102,13 +105,24 @@ pub(super) struct Spread {
     pub pods: usize,
 }
 
+/// Why nobody knows whether a request was lost at the end.
+pub(super) const CLIENT_ENDED: &str =
+    "the client ended before the drill did: its last requests are not counted; run it again";
+
 /// Judges a drill.
 pub(super) fn of(seen: &Observations) -> Report {
     let findings = findings::of(seen);
-    let result = match (findings.is_empty(), &seen.ending) {
+    let is_counted = seen.load.as_ref().is_none_or(|load| load.counts.is_final);
+    let incomplete_because = match (&seen.ending, is_counted) {
+        (Ending::Done, true) => None,
+        (Ending::Done, false) => Some(CLIENT_ENDED),
+        (Ending::TimedOut(_) | Ending::Interrupted(_) | Ending::Broken(_), _) => Some("it was called off"),
+    };
+    let incomplete_because = incomplete_because.filter(|_| findings.is_empty());
+    let result = match (findings.is_empty(), incomplete_because) {
         (false, _) => DrillResult::Failed,
-        (true, Ending::Done) => DrillResult::Passed,
-        (true, Ending::TimedOut(_) | Ending::Interrupted(_) | Ending::Broken(_)) => DrillResult::Incomplete,
+        (true, None) => DrillResult::Passed,
+        (true, Some(_)) => DrillResult::Incomplete,
     };
     let verdicts: Vec<PodVerdict> = seen.pods.iter().map(ends::verdict).collect();
     let mut unknown = seen.unknown.clone();
@@ -127,6 +141,7 @@ pub(super) fn of(seen: &Observations) -> Report {
             Way::Kill => "kill",
         },
         result,
+        incomplete_because,
         requests: seen.load.as_ref().map(|load| Requests {
             from: load.from.clone(),
             to: load.to.clone(),

@@ -99,7 +99,9 @@ pub(super) fn verdict(report: &Report) -> String {
     let word = match report.result {
         DrillResult::Passed => "passed".to_owned(),
         DrillResult::Failed => format!("failed, {}", count(report.findings.len(), "finding")),
-        DrillResult::Incomplete => "called off; nothing was found so far".to_owned(),
+        DrillResult::Incomplete => {
+            format!("incomplete, nothing was found so far; {}", report.incomplete_because.unwrap_or_default())
+        }
     };
     format!("{word}: {lost}, {forced}")
 }

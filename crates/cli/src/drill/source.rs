@@ -135,9 +135,12 @@ impl LoadSource {
             Some(Sender::Pod(mut pod)) => {
                 let mut heard = self.heard();
                 let is_final = |heard: &Heard| heard.counts.as_ref().is_some_and(|counts| counts.is_final);
-                if pod.ask_to_stop().await {
-                    let _ = timeout(LAST_COUNTS, heard.wait_for(is_final)).await;
-                }
+                let last = async {
+                    if pod.ask_to_stop().await {
+                        let _ = heard.wait_for(is_final).await;
+                    }
+                };
+                let _ = timeout(LAST_COUNTS, last).await;
                 pod.remove().await
             }
         }

@@ -239,6 +239,24 @@ fn drill_that_is_called_off_or_takes_too_long_is_no_success() {
 }
 
 #[test]
+fn drill_whose_client_died_in_the_middle_is_no_success_and_says_so() {
+    let mut seen = seen(good());
+    seen.load.as_mut().unwrap().counts.is_final = false;
+    let report = of(&seen);
+    assert_eq!((report.result, report.incomplete_because), (DrillResult::Incomplete, Some(report::CLIENT_ENDED)));
+    let (text, xml) = (show::text(&report), junit::xml(&report));
+    let last = text.lines().last().unwrap();
+    assert!(last.contains("the client ended before the drill did") && !last.contains("called off"), "{text}");
+    assert!(xml.contains("<skipped message=\"the client ended before the drill did: its last"), "{xml}");
+    seen.load.as_mut().unwrap().counts.lost.insert("reset".to_owned(), 1);
+    seen.load.as_mut().unwrap().counts.kinds.entry(ConnectionKind::New).or_default().lost.insert(Loss::Reset, 1);
+    let report = of(&seen);
+    assert_eq!((report.result, report.incomplete_because), (DrillResult::Failed, None), "what was found counts");
+    seen.load = None;
+    assert_eq!(of(&seen).result, DrillResult::Passed);
+}
+
+#[test]
 fn report_for_people_cannot_move_the_cursor() {
     let mut seen = seen(vec![recorded("web-a", "hurried", 5, vec![])]);
     seen.pods[0].record.as_mut().unwrap().summary = "a\u{1b}[2Jb".to_owned();
@@ -315,4 +333,38 @@ fn command_line_refuses_what_does_not_go_together() {
     ] {
         assert!(!is_taken(line), "{line}");
     }
+}
+
+fn arguments(line: &str) -> DrillArgs {
+    Line::parse_from(std::iter::once("drill").chain(line.split_whitespace())).args
+}
+
+#[test]
+fn junit_file_that_cannot_be_written_to_is_told_before_anything_else_is_done() {
+    let (environment, mut out) = (Environment::default(), Vec::new());
+    let surroundings = Surroundings {
+        environment: &environment,
+        program: Path::new("/absent"),
+        is_root: false,
+        screen: progress::Screen::Lines,
+        now: || Timestamp::UNIX_EPOCH,
+    };
+    let args = arguments("deploy/web --kubeconfig /absent/kubeconfig --junit /absent/drill.xml");
+    let refused = run(&args, surroundings, &mut out).unwrap_err().to_string();
+    assert_eq!(refused, "cannot write to /absent/drill.xml");
+}
+
+#[test]
+fn report_is_shown_before_it_is_written_to_a_file_whose_former_text_it_replaces() {
+    let (args, report, dir) = (arguments("deploy/web"), of(&seen(good())), tempfile::tempdir().unwrap());
+    let mut out = Vec::new();
+    let full = junit_file(Path::new("/dev/full")).unwrap();
+    print(&args, &report, Some(full), &mut out).unwrap_err();
+    assert_eq!(String::from_utf8(out).unwrap(), show::text(&report));
+    let file = dir.path().join("drill.xml");
+    std::fs::write(&file, "x".repeat(1 << 16)).unwrap();
+    let opened = junit_file(&file).unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 1 << 16, "kept until there is a report");
+    print(&args, &report, Some(opened), &mut Vec::new()).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), junit::xml(&report));
 }
