@@ -159,7 +159,10 @@ pub fn timeline(facts: &PodFacts) -> Option<(TerminationRecord, Source)> {
     if let Some(record) = facts.record() {
         return Some((record.clone(), Source::Record));
     }
-    if let Some(record) = facts.progress.as_ref().and_then(|progress| progress.record.clone()) {
+    if let Some(mut record) = facts.progress.as_ref().and_then(|progress| progress.record.clone()) {
+        // How well it ends is known when it is over.
+        record.verdict.clear();
+        record.summary.clear();
         return Some((record, Source::Node));
     }
     from_events::record(facts).map(|record| (record, Source::Events))

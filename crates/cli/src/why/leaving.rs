@@ -195,8 +195,10 @@ fn told_by_node(progress: &TerminationProgress, pod: &Value, late: bool) -> Answ
     if waits.contains("hook") {
         let output = progress.record.iter().flat_map(|record| &record.steps).rev().find(|step| !step.output.is_empty());
         let mut answer = of(Reason::HookRunning, waits.to_owned())
-            .next(format!("{next}; the stop signal comes when the hook has ended, at the deadline in any case"))
-            .advise("a hook that only sleeps can be left out: the barrier does what it was for");
+            .next(format!("{next}; the stop signal comes when the hook has ended, at the deadline in any case"));
+        if containers(pod).any(|own| only_sleeps(&own["lifecycle"]["preStop"])) {
+            answer = answer.advise("a hook that only sleeps can be left out: the barrier does what it was for");
+        }
         for hook in containers(pod).filter(|own| own["lifecycle"]["preStop"].is_object()) {
             answer.details.push(format!(
                 "preStop of {}: {}",
@@ -320,4 +322,15 @@ fn told_by_the_api_alone(facts: &PodFacts, pod: &Value, late: bool) -> Answer {
             .to_owned(),
     );
     answer
+}
+
+/// Whether a hook does nothing but let time pass.
+fn only_sleeps(hook: &Value) -> bool {
+    let command = hook["exec"]["command"].as_array().map(|words| words.iter().filter_map(Value::as_str).collect());
+    let command: Vec<&str> = command.unwrap_or_default();
+    let script = match command.as_slice() {
+        [shell, "-c", script] if shell.ends_with("sh") => script.split_whitespace().collect(),
+        _ => command,
+    };
+    hook["sleep"].is_object() || matches!(script.as_slice(), ["sleep" | "/bin/sleep", time] if !time.contains(';'))
 }

@@ -15,8 +15,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use lifecycle::{
-    ContainerState, DeleteSighting, Delivery, Effect, EventKind, HookKind, HookOutcome, Input, Instance, KillCause,
-    Moment, PodStatus, PodWorker, TerminationVerdict, TrafficNews, Wall,
+    ContainerReport, ContainerState, DeleteSighting, Delivery, Effect, EventKind, Exit, HookKind, HookOutcome, Input,
+    Instance, KillCause, Moment, PodStatus, PodWorker, RuntimeReport, SeenContainer, TerminationVerdict, TrafficNews,
+    Wall,
 };
 use timeline::Life;
 use timeline::render::{effect_text, input_text};
@@ -174,6 +175,27 @@ impl TerminationStory {
         }
     }
 
+    fn exited(&mut self, after: i64, instance: &Instance, exit: &Exit) {
+        self.last_exit = Some(after);
+        let signal = exit.signal.map(|signal| signal.to_string()).unwrap_or_default();
+        let message = sentence(&input_text(&Input::Exited { instance: instance.clone(), exit: exit.clone() }));
+        let exit_code = Some(i64::from(exit.code));
+        self.add(TerminationStep { signal, exit_code, message, ..of(after, step::EXITED, instance) });
+    }
+
+    /// What ended while the agent was away is told of at its own time: after the first request, and after what is known since.
+    fn exited_meanwhile(&mut self, now: i64, report: &RuntimeReport) {
+        for ContainerReport { instance, seen } in &report.containers {
+            let SeenContainer::Exited { exit } = seen else { continue };
+            let is_told = self.steps.iter().any(|own| own.type_ == step::EXITED && own.container == instance.name.0);
+            let after = exit.wall.0.saturating_sub(self.began.0);
+            if after >= 0 && !is_told {
+                let last = self.steps.last().map_or(0, |own| own.after_milliseconds);
+                self.exited(after.min(now).max(last), instance, exit);
+            }
+        }
+    }
+
     fn heard(&mut self, after: i64, input: &Input) {
         let text = || sentence(&input_text(input));
         match input {
@@ -203,12 +225,7 @@ impl TerminationStory {
             Input::KillFailed { instance, .. } => {
                 self.add(TerminationStep { message: text(), ..of(after, step::KILL_FAILED, instance) });
             }
-            Input::Exited { instance, exit } => {
-                self.last_exit = Some(after);
-                let signal = exit.signal.map(|signal| signal.to_string()).unwrap_or_default();
-                let exit_code = Some(i64::from(exit.code));
-                self.add(TerminationStep { signal, exit_code, message: text(), ..of(after, step::EXITED, instance) });
-            }
+            Input::Exited { instance, exit } => self.exited(after, instance, exit),
             Input::SandboxRemoved => self.add(at_step(after, step::SANDBOX_REMOVED)),
             Input::SandboxRemovalFailed { .. } => {
                 self.add(TerminationStep { message: text(), ..at_step(after, step::SANDBOX_REMOVAL_FAILED) });
@@ -217,7 +234,8 @@ impl TerminationStory {
             Input::ObjectDeleteFailed { .. } => {
                 self.add(TerminationStep { message: text(), ..at_step(after, step::DELETE_FAILED) });
             }
-            Input::AgentRestarted { .. } => {
+            Input::AgentRestarted { report } => {
+                self.exited_meanwhile(after, report);
                 self.add(TerminationStep { message: text(), ..at_step(after, step::AGENT_RESTARTED) });
             }
             Input::Rebooted { .. } => self.add(at_step(after, step::REBOOTED)),

@@ -192,6 +192,29 @@ fn reboot_goes_on_where_the_old_clock_ended() {
     assert_eq!((after(step::REBOOTED), after(step::AGENT_RESTARTED)), (Some(5_000), Some(5_100)));
 }
 
+/// A container that ended while the agent was away ended then, not when the agent came back; one that had ended before is no part of it.
+#[test]
+fn exit_while_the_agent_was_away_is_recorded_at_its_own_time() {
+    let mut told = Told::running(None);
+    told.deleted(2_000, 30);
+    told.hear(2_001, Input::SignalAnswered { instance: app(), signal: Signal::TERM, delivery: Delivery::Delivered });
+    let exited = |name: &str, at: i64| {
+        let exit = Exit { code: 0, signal: None, oom: false, wall: Wall(EPOCH + at), seen: true };
+        let instance = Instance { name: ContainerName(name.into()), attempt: 0 };
+        lifecycle::ContainerReport { instance, seen: lifecycle::SeenContainer::Exited { exit } }
+    };
+    let containers = vec![exited("init", 900), exited("app", 3_000)];
+    told.hear(5_000, Input::AgentRestarted { report: RuntimeReport { sandbox: true, containers, hooks: Vec::new() } });
+    told.hear(5_005, Input::SandboxRemoved);
+    told.hear(5_008, Input::ObjectDeleted);
+    let record = told.record(&json!([]));
+    let exits: Vec<_> = record.steps.iter().filter(|own| own.type_ == step::EXITED).collect();
+    assert_eq!(exits.len(), 1, "{:#?}", record.steps);
+    assert_eq!((&*exits[0].container, exits[0].after_milliseconds, exits[0].exit_code), ("app", 1_000, Some(0)));
+    assert_eq!(record.phases.clone().unwrap().exit_milliseconds, Some(1_000));
+    assert_eq!(told.again(), told.story);
+}
+
 /// A pod that ends by itself is told of when it is over; what becomes of its object later is no part of that.
 #[test]
 fn pod_that_ended_by_itself_has_its_record_before_it_is_deleted() {
