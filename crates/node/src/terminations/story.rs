@@ -178,7 +178,7 @@ impl TerminationStory {
     fn exited(&mut self, after: i64, instance: &Instance, exit: &Exit) {
         self.last_exit = Some(after);
         let signal = exit.signal.map(|signal| signal.to_string()).unwrap_or_default();
-        let message = sentence(&input_text(&Input::Exited { instance: instance.clone(), exit: exit.clone() }));
+        let message = sentence(&input_text(&Input::Exited { instance: instance.clone(), exit: *exit }));
         let exit_code = Some(i64::from(exit.code));
         self.add(TerminationStep { signal, exit_code, message, ..of(after, step::EXITED, instance) });
     }
