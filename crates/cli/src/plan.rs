@@ -21,7 +21,7 @@ mod manifest;
 mod mistakes;
 mod options;
 mod paint;
-mod pause;
+pub(crate) mod pause;
 mod report;
 mod sarif;
 mod seen;

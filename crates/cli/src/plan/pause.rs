@@ -154,7 +154,7 @@ impl Pause {
 }
 
 /// Whether a command does nothing but sleep.
-pub(super) fn only_sleeps(command: &[String]) -> bool {
+pub(crate) fn only_sleeps(command: &[String]) -> bool {
     let sleeps = |words: &[String]| matches!(of_words(words), Some(Pause::For(_)));
     match command::script(command) {
         Some(script) => match shell::parse(script).as_ref().map(|script| script.list.as_slice()) {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{
     Answer, PodState, Reason, condition, container_statuses, containers, from_now, newest_event, quoted, span,
 };
+use crate::plan::pause;
 use crate::pod_end::{PodFacts, time, word};
 
 /// So long after the deadline an end is late, whoever ends it.
@@ -196,7 +197,7 @@ fn told_by_node(progress: &TerminationProgress, pod: &Value, late: bool) -> Answ
         let output = progress.record.iter().flat_map(|record| &record.steps).rev().find(|step| !step.output.is_empty());
         let mut answer = of(Reason::HookRunning, waits.to_owned())
             .next(format!("{next}; the stop signal comes when the hook has ended, at the deadline in any case"));
-        if containers(pod).any(|own| only_sleeps(&own["lifecycle"]["preStop"])) {
+        if containers(pod).any(|own| is_sleep(&own["lifecycle"]["preStop"])) {
             answer = answer.advise("a hook that only sleeps can be left out: the barrier does what it was for");
         }
         for hook in containers(pod).filter(|own| own["lifecycle"]["preStop"].is_object()) {
@@ -325,12 +326,34 @@ fn told_by_the_api_alone(facts: &PodFacts, pod: &Value, late: bool) -> Answer {
 }
 
 /// Whether a hook does nothing but let time pass.
-fn only_sleeps(hook: &Value) -> bool {
-    let command = hook["exec"]["command"].as_array().map(|words| words.iter().filter_map(Value::as_str).collect());
-    let command: Vec<&str> = command.unwrap_or_default();
-    let script = match command.as_slice() {
-        [shell, "-c", script] if shell.ends_with("sh") => script.split_whitespace().collect(),
-        _ => command,
-    };
-    hook["sleep"].is_object() || matches!(script.as_slice(), ["sleep" | "/bin/sleep", time] if !time.contains(';'))
+fn is_sleep(hook: &Value) -> bool {
+    let words = hook["exec"]["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let command: Vec<String> = words.map(str::to_owned).collect();
+    hook["sleep"].is_object() || pause::only_sleeps(&command)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn hook_that_does_more_than_sleep_is_no_mere_sleep() {
+        for hook in [
+            json!({ "sleep": { "seconds": 5 } }),
+            json!({ "exec": { "command": ["sleep", "5"] } }),
+            json!({ "exec": { "command": ["sh", "-c", "exec sleep 5"] } }),
+        ] {
+            assert!(is_sleep(&hook), "{hook}");
+        }
+        for hook in [
+            Value::Null,
+            json!({ "exec": { "command": [] } }),
+            json!({ "exec": { "command": ["sh", "-c", "echo hook; sleep 4; exit 3"] } }),
+            json!({ "httpGet": { "port": 80 } }),
+        ] {
+            assert!(!is_sleep(&hook), "{hook}");
+        }
+    }
 }
